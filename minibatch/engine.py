@@ -1,0 +1,175 @@
+"""The loop: schedule, execute, update, record. Nothing else happens in a serving engine. Introduced in notebook 02."""
+
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from minibatch.request import FinishReason, Request, RequestRefused, Sequence
+from minibatch.schedulers import Scheduler
+from minibatch.step import StepPlan, StepResult
+from minibatch.trace import StepRecord, Trace
+
+
+class EngineError(RuntimeError):
+    """A request could not be served to its end; the cause is chained."""
+
+
+class Executor(Protocol):
+    """Whatever turns a plan into tokens and seconds: a model, or a rule that stands in for one."""
+
+    vocab_size: int
+    max_model_len: int  # positions a sequence may have
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Compute one step."""
+
+
+class Engine:
+    """Serves requests, one step after the other. `now` is the time in seconds: a number the engine carries.
+
+    A step adds as many seconds as its executor says it took, so a model and a simulation run through the
+    same loop, and arrivals are replayed against that clock.
+    """
+
+    def __init__(self, scheduler: Scheduler, executor: Executor):
+        self.scheduler, self.executor = scheduler, executor
+        self.now = 0.0
+        self.open: dict[str, Sequence] = {}  # submitted and not ended, by request id
+        self.trace = Trace(scheduler.name, scheduler.max_num_seqs)
+
+    def step(self) -> StepRecord | None:
+        """One iteration; None if there is nothing to do at this moment.
+
+        A step that raises fails the requests that were in it, and only those: their memory returns, the
+        record says why, and the engine goes on.
+        """
+        plan = self.scheduler.schedule(self.now)
+        if not plan.chunks:
+            return None
+        start, waiting, error = self.now, len(self.scheduler.waiting), None
+        try:
+            result = self.executor.execute(plan)
+        except Exception as raised:
+            error = raised
+            done = self.scheduler.fail(plan, raised, self.now)
+        else:
+            self.now += result.seconds
+            done = self.scheduler.update(plan, result, self.now)
+        for sequence in done:
+            self._close(sequence)
+        return self.trace.record(plan, start, self.now, done, waiting, self.scheduler.memory.use(), error)
+
+    def submit(self, request: Request) -> Sequence:
+        """Take a request into the queue; raises RequestRefused for one that can never be served, and touches no other."""
+        problem = self._problem(request)
+        if problem:
+            refused = RequestRefused(request.request_id, *problem)
+            if request.request_id not in self.open:  # a second "a" must not overwrite the record of the first
+                sequence = Sequence(request)
+                sequence.finish(FinishReason.REFUSED, self.now, refused)
+                self.trace.record_request(sequence)
+            raise refused
+        sequence = Sequence(request)
+        self.open[request.request_id] = sequence
+        self.trace.record_request(sequence)
+        self.scheduler.submit(sequence)
+        return sequence
+
+    def abort(self, request_id: str) -> bool:
+        """Stop serving a request, wherever it stands; False if it is unknown or has already ended."""
+        sequence = self.open.get(request_id)
+        if sequence is None:
+            return False
+        self.scheduler.abort(sequence, self.now)
+        self._close(sequence)
+        return True
+
+    def run(self, requests: Iterable[Request], on_step: Callable[[StepRecord], None] | None = None) -> Trace:
+        """Serve all of them, each from its arrival on, and return the trace. Refused ones are recorded, and warned of."""
+        pending = deque(
+            sorted(requests, key=lambda request: request.arrival)
+        )  # stable: equal arrivals keep their order
+        refused = []
+        while True:
+            while pending and pending[0].arrival <= self.now:
+                try:
+                    self.submit(pending.popleft())
+                except RequestRefused as why:
+                    refused.append(why)
+            self.scheduler.more_coming = bool(pending)
+            record = self.step()
+            if record is None and not self._sleep(pending[0].arrival if pending else None):
+                break
+            if record and on_step:
+                on_step(record)
+        if refused:
+            warnings.warn(f"{len(refused)} request(s) refused; the first: {refused[0]}", stacklevel=2)
+        return self.trace
+
+    def stream(self, request: Request) -> Iterator[int]:
+        """Submit a request now and yield its tokens as they come, stepping whatever else is being served.
+
+        Leaving the loop early aborts the request. Raises EngineError if it fails or is aborted.
+        """
+        sequence = self.submit(request)
+        return self._stream(sequence)
+
+    def _stream(self, sequence: Sequence) -> Iterator[int]:
+        sent = 0
+        try:
+            while sent < len(sequence.output) or not sequence.is_finished:
+                if sent == len(sequence.output) and self.step() is None:
+                    self._sleep(None)
+                for token in sequence.output[sent:]:
+                    sent += 1
+                    yield token
+            raise_if_broken(sequence)
+        finally:
+            if not sequence.is_finished:
+                self.abort(sequence.request_id)
+
+    def _sleep(self, next_arrival: float | None) -> bool:
+        """Nothing to do: move the clock to the next thing that can happen. False if nothing ever will."""
+        times = [time for time in (next_arrival, self.scheduler.wake_at()) if time is not None]
+        if times:
+            self.now = max(self.now, min(times))
+        elif self.open:
+            raise EngineError(
+                f"scheduler {self.scheduler.name!r} is stuck: {len(self.open)} requests open, none scheduled"
+            )
+        return bool(times)
+
+    def _close(self, sequence: Sequence) -> None:
+        del self.open[sequence.request_id]
+        self.trace.record_request(sequence)
+
+    def _problem(self, request: Request) -> tuple[str, object, str] | None:
+        """Why this request can never be served, as (field, value, why)."""
+        prompt, limit, vocab = request.prompt, self.executor.max_model_len, self.executor.vocab_size
+        if request.request_id in self.open:
+            return "request_id", request.request_id, "is being served already; wait for it to end or choose another id"
+        if not prompt:
+            return "prompt", prompt, "is empty; give at least one token"
+        for token in prompt:
+            if not isinstance(token, int) or not 0 <= token < vocab:
+                return "prompt", token, f"is not a token id; ids run from 0 to {vocab - 1}"
+        if problem := request.sampling.problem():
+            return problem
+        if len(prompt) > limit:
+            return "prompt", f"{len(prompt)} tokens", f"is longer than the {limit} positions of a sequence"
+        if request.kv_need > limit:
+            most = limit - len(prompt) + 1
+            return "max_new_tokens", request.sampling.max_new_tokens, f"with this prompt it can be {most} at most"
+        if why := self.scheduler.memory.refusal(request):
+            return "max_new_tokens", request.sampling.max_new_tokens, why
+        return None
+
+
+def raise_if_broken(sequence: Sequence) -> None:
+    """Raise EngineError, cause chained, for a sequence that was not served to its end."""
+    reason = sequence.finish_reason
+    if reason not in (FinishReason.STOP, FinishReason.LENGTH):
+        raise EngineError(f"request {sequence.request_id!r} {reason.value} after {len(sequence.output)} tokens") from (
+            sequence.error
+        )

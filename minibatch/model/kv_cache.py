@@ -1,0 +1,137 @@
+"""The tensors behind the memory books, and attention over contiguous regions. Read in notebook 03.
+
+K and V of a layer are [positions, kv_heads, head_dim]; a sequence owns the positions of its region.
+"""
+
+from collections.abc import Sequence as Rows
+
+import torch
+import torch.nn.functional as F
+
+from minibatch.model.config import ModelConfig
+from minibatch.step import Chunk
+
+
+class KVCache:
+    """K and V of `num_positions` tokens for every layer, of the model's dtype."""
+
+    def __init__(self, config: ModelConfig, num_positions: int, dtype: torch.dtype, device: torch.device):
+        shape = (config.num_layers, num_positions, config.num_kv_heads, config.head_dim)
+        self.k = torch.zeros(shape, dtype=dtype, device=device)
+        self.v = torch.zeros(shape, dtype=dtype, device=device)
+
+
+class PackedAttention:
+    """Attention for chunks whose tokens lie end to end: write their K and V, then each sequence looks at its own.
+
+    Chunks of one token (decodes) are computed together where `batched` is set, which is faster; one by one
+    otherwise, which is easier to read and the test of the other way.
+    """
+
+    def __init__(self, cache: KVCache, chunks: Rows[Chunk], batched: bool = True):
+        self.cache = cache
+        self.write_at = torch.tensor(write_positions(chunks), device=cache.k.device)
+        self.each, self.decodes, offset = [], [], 0  # (chunk, its first row); rows of decodes
+        for chunk in chunks:
+            (self.decodes if batched and chunk.count == 1 else self.each).append((chunk, offset))
+            offset += chunk.count
+        self.decode = _Decodes(cache, self.decodes) if self.decodes else None
+
+    def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """q [T, heads, head_dim], k and v [T, kv_heads, head_dim] -> [T, heads * head_dim]."""
+        keys, values = self.cache.k[layer], self.cache.v[layer]
+        keys.index_copy_(0, self.write_at, k)
+        values.index_copy_(0, self.write_at, v)
+        if not self.each:
+            return self.decode(layer, q)
+        out = q.new_empty(q.shape)
+        if self.decode:
+            out[self.decode.rows] = self.decode(layer, q[self.decode.rows]).view(-1, *q.shape[1:])
+        for chunk, row in self.each:
+            start = chunk.sequence.region.start
+            context = slice(start, start + chunk.start + chunk.count)
+            out[row : row + chunk.count] = attention(q[row : row + chunk.count], keys[context], values[context])
+        return out.flatten(1)
+
+
+class _Decodes:
+    """One query token for each of n sequences, their contexts side by side and masked to the longest."""
+
+    def __init__(self, cache: KVCache, decodes: Rows[tuple[Chunk, int]]):
+        device = cache.k.device
+        starts = [chunk.sequence.region.start for chunk, _ in decodes]
+        context = torch.tensor([chunk.start + 1 for chunk, _ in decodes], device=device)
+        self.cache, self.longest = cache, max(chunk.start for chunk, _ in decodes) + 1
+        self.rows = torch.tensor([row for _, row in decodes], device=device)
+        # Each past its own context reads its own last position again: nobody reads what nobody wrote.
+        steps = torch.arange(self.longest, device=device)
+        self.read_at = torch.tensor(starts, device=device)[:, None] + torch.minimum(steps, context[:, None] - 1)
+        self.mask = (steps < context[:, None])[:, None, None]  # [n, 1, 1, longest]
+        self.first, self.stride = starts[0], self._stride(starts)
+
+    def _stride(self, starts: list[int]) -> int:
+        """The distance between regions if it is the same for all, long enough and inside the pool; else 0."""
+        distances = {b - a for a, b in zip(starts, starts[1:])} or {self.longest}
+        stride = distances.pop()
+        fits = stride >= self.longest and starts[-1] + self.longest <= self.cache.k.shape[1]
+        return stride if fits and not distances else 0
+
+    def _context(self, tensor: torch.Tensor) -> torch.Tensor:
+        """K or V of one layer as [n, kv_heads, longest, head_dim]: a view if the regions lie at equal distances."""
+        if not self.stride:
+            return tensor[self.read_at].transpose(1, 2)
+        step, kv, dim = tensor.stride()
+        size = (len(self.rows), tensor.shape[1], self.longest, tensor.shape[2])
+        return tensor.as_strided(size, (self.stride * step, kv, step, dim), tensor.storage_offset() + self.first * step)
+
+    def __call__(self, layer: int, q: torch.Tensor) -> torch.Tensor:
+        k, v = self._context(self.cache.k[layer]), self._context(self.cache.v[layer])
+        n, kv_heads, _, head_dim = k.shape
+        # The query heads of a group share K and V, so they are rows of one small product and K is read once.
+        grouped = q.view(n, kv_heads, -1, head_dim)
+        return F.scaled_dot_product_attention(grouped, k, v, attn_mask=self.mask).reshape(n, -1)
+
+
+class PaddedAttention:
+    """Attention for prompts padded on the right to one rectangle [rows, longest], all starting at position 0.
+
+    A real token sees only what stands before it, so it never sees a pad. Pads are computed (that is their
+    price) and not stored.
+    """
+
+    def __init__(self, cache: KVCache, chunks: Rows[Chunk], longest: int):
+        if any(chunk.start for chunk in chunks):
+            raise ValueError("a padded step computes whole prompts; a row of this plan starts after position 0")
+        self.cache, self.shape = cache, (len(chunks), longest)
+        device = cache.k.device
+        self.real = torch.tensor(
+            [row * longest + i for row, c in enumerate(chunks) for i in range(c.count)], device=device
+        )
+        self.write_at = torch.tensor(write_positions(chunks), device=device)
+
+    def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """q [rows * longest, heads, head_dim], k and v likewise -> [rows * longest, heads * head_dim]."""
+        self.cache.k[layer].index_copy_(0, self.write_at, k[self.real])
+        self.cache.v[layer].index_copy_(0, self.write_at, v[self.real])
+        q, k, v = (x.view(*self.shape, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return out.transpose(1, 2).reshape(self.shape[0] * self.shape[1], -1)
+
+
+def write_positions(chunks: Rows[Chunk]) -> list[int]:
+    """Where in the pool the K and V of each computed token go, chunk after chunk."""
+    return [chunk.sequence.region.start + chunk.start + i for chunk in chunks for i in range(chunk.count)]
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Causal attention of one sequence: its last T tokens q [T, heads, head_dim] over its whole context.
+
+    k, v [context, kv_heads, head_dim]; token t sees the context up to itself. Returns [T, heads, head_dim].
+    """
+    count, context = len(q), len(k)
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+    mask = None
+    if count < context:
+        mask = torch.ones(count, context, dtype=torch.bool, device=q.device).tril(context - count)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=True)
+    return out[0].transpose(0, 1)

@@ -1,0 +1,84 @@
+"""A Llama decoder over packed tokens, in plain torch. Introduced in notebook 00, read in notebook 03.
+
+Selective batching (Orca, OSDI 2022, section 3.2): the tokens of all sequences of a step lie end to end in one
+[total_tokens, hidden] matrix, and every layer but attention neither knows nor cares whose they are. Only
+attention looks at one sequence at a time, so the model is handed a function that does.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F
+
+from minibatch.model.config import ModelConfig
+from minibatch.model.linear import Linear
+
+# attend(layer, q [T, heads, head_dim], k [T, kv_heads, head_dim], v [T, kv_heads, head_dim]) -> [T, heads * head_dim]
+Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class Layer:
+    """The weights of one decoder layer. Products that share an input are one product: q, k, v; gate and up."""
+
+    def __init__(self, weights: Mapping[str, torch.Tensor], prefix: str):
+        self.attention_norm = weights[prefix + "input_layernorm.weight"]
+        self.qkv = Linear(torch.cat([weights[f"{prefix}self_attn.{name}_proj.weight"] for name in "qkv"]))
+        self.out = Linear(weights[prefix + "self_attn.o_proj.weight"])
+        self.mlp_norm = weights[prefix + "post_attention_layernorm.weight"]
+        self.gate_up = Linear(torch.cat([weights[f"{prefix}mlp.{name}_proj.weight"] for name in ("gate", "up")]))
+        self.down = Linear(weights[prefix + "mlp.down_proj.weight"])
+
+
+class Llama:
+    """Weights by their Hugging Face names, all of one dtype (float32 or bfloat16) on one device."""
+
+    def __init__(self, config: ModelConfig, weights: Mapping[str, torch.Tensor]):
+        self.config = config
+        self.embedding = weights["model.embed_tokens.weight"]  # [vocab, hidden]
+        self.dtype, self.device = self.embedding.dtype, self.embedding.device
+        self.layers = [Layer(weights, f"model.layers.{index}.") for index in range(config.num_layers)]
+        self.norm = weights["model.norm.weight"]
+        self.head = Linear(self.embedding if config.tie_word_embeddings else weights["lm_head.weight"])
+        self.cos, self.sin = rope_tables(config, self.device)
+
+    def forward(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
+        """Hidden states [T, hidden] of T packed tokens. `tokens` and `positions` are int64 [T]."""
+        config = self.config
+        heads, kv_heads, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+        cos, sin = self.cos[positions], self.sin[positions]  # [T, 1, head_dim / 2], the same in every layer
+        x = self.embedding[tokens]
+        for index, layer in enumerate(self.layers):
+            h = rms_norm(x, layer.attention_norm, config.rms_norm_eps)
+            qkv = layer.qkv(h).view(-1, heads + 2 * kv_heads, head_dim)
+            rotated = rotate(qkv[:, : heads + kv_heads], cos, sin)
+            mixed = attend(index, rotated[:, :heads], rotated[:, heads:], qkv[:, heads + kv_heads :])
+            x = layer.out(mixed, residual=x)
+            h = rms_norm(x, layer.mlp_norm, config.rms_norm_eps)
+            gate, up = layer.gate_up(h).chunk(2, dim=-1)
+            x = layer.down(F.silu(gate) * up, residual=x)
+        return rms_norm(x, self.norm, config.rms_norm_eps)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Float32 scores [rows, vocab] of the next token, for hidden states [rows, hidden]."""
+        return self.head(hidden).float()
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """Scale each row [hidden] to a root mean square of 1, then by `weight` [hidden]."""
+    return F.rms_norm(x, x.shape[-1:], weight, eps)
+
+
+def rope_tables(config: ModelConfig, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines [positions, 1, head_dim / 2], float32, of the angles position * theta ** (-2i / head_dim)."""
+    exponent = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+    angles = torch.arange(config.max_position_embeddings, dtype=torch.float32)[:, None] / config.rope_theta**exponent
+    return angles.cos()[:, None].to(device), angles.sin()[:, None].to(device)
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary position embedding of x [T, heads, head_dim]: dimension i turns with i + head_dim / 2.
+
+    In float32 whatever the dtype of x, for a bfloat16 angle is worth little at position 1,000.
+    """
+    first, second = x.float().chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)

@@ -1,0 +1,97 @@
+"""What every scheduler shares: a queue, slots, and the books after a step. The policy is `schedule()` alone."""
+
+import heapq
+from collections import deque
+
+from minibatch.memory import ContiguousMemory
+from minibatch.request import FinishReason, Sequence, Status
+from minibatch.step import Chunk, StepPlan, StepResult
+
+
+class Scheduler:
+    """Holds the waiting queue and `max_num_seqs` slots. Subclasses write `schedule(now)`.
+
+    First come, first served; the head of the queue blocks those behind it. Without a `memory`, each slot
+    gets a contiguous region of 2,048 K/V positions.
+    """
+
+    name = "scheduler"
+
+    def __init__(self, max_num_seqs: int = 8, memory: ContiguousMemory | None = None):
+        if max_num_seqs < 1:
+            raise ValueError(f"max_num_seqs={max_num_seqs!r}: must be at least 1")
+        self.max_num_seqs = max_num_seqs
+        self.memory = memory or ContiguousMemory(max_num_seqs * 2048, max_model_len=2048)
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []  # who holds a slot, in order of admission
+        self.more_coming = False  # the engine knows of requests that have yet to arrive
+        self._free_slots = list(range(max_num_seqs))  # a heap: the lowest free slot is taken first
+
+    def schedule(self, now: float) -> StepPlan:
+        """Decide the next step, moving sequences between queue and slots. No chunks means: nothing to do now."""
+        raise NotImplementedError
+
+    def wake_at(self) -> float | None:
+        """When schedule() would decide otherwise though nobody arrived; None if only an arrival can change it."""
+        return None
+
+    def submit(self, sequence: Sequence) -> None:
+        """Put a sequence at the end of the queue."""
+        self.waiting.append(sequence)
+
+    def admit(self, now: float) -> list[Sequence]:
+        """Move the head of the queue into slots while there is a slot and memory."""
+        admitted = []
+        while self.waiting and self._free_slots and self.memory.admit(self.waiting[0]):
+            sequence = self.waiting.popleft()
+            sequence.slot, sequence.status = heapq.heappop(self._free_slots), Status.RUNNING
+            if sequence.first_scheduled is None:
+                sequence.first_scheduled = now
+            self.running.append(sequence)
+            admitted.append(sequence)
+        return admitted
+
+    def update(self, plan: StepPlan, result: StepResult, now: float) -> list[Sequence]:
+        """Append the new tokens, end who is done, give slots back. Returns those that ended."""
+        done = []
+        for chunk, token in zip(plan.chunks, result.tokens, strict=True):
+            sequence = chunk.sequence
+            sequence.num_computed_tokens += chunk.count
+            reason = sequence.append(token, now) if token is not None else None
+            if reason:
+                sequence.finish(reason, now)
+                done.append(sequence)
+        if done:
+            self.leave(done)
+        return done
+
+    def leave(self, done: list[Sequence]) -> None:
+        """Finished sequences give back slot and memory, at once. A static batch overrides this."""
+        for sequence in done:
+            self.running.remove(sequence)
+            self.memory.release(sequence)
+            heapq.heappush(self._free_slots, sequence.slot)
+            sequence.slot = None
+
+    def abort(self, sequence: Sequence, now: float) -> None:
+        """End a sequence that its client no longer wants, wherever it stands."""
+        waiting = sequence.slot is None
+        sequence.finish(FinishReason.ABORTED, now)
+        if waiting:
+            self.waiting.remove(sequence)
+        else:
+            self.leave([sequence])
+
+    def fail(self, plan: StepPlan, error: BaseException, now: float) -> list[Sequence]:
+        """A step raised: end what was in it and take everything back. Who waits is untouched."""
+        failed = [chunk.sequence for chunk in plan.chunks]
+        for sequence in failed:
+            sequence.finish(FinishReason.FAILED, now, error)
+        Scheduler.leave(self, [row.sequence for row in plan.rows])
+        return failed
+
+
+def next_chunk(sequence: Sequence) -> Chunk:
+    """All tokens whose K and V are still missing: the whole prompt at first (prefill), then one a step (decode)."""
+    start = sequence.num_computed_tokens
+    return Chunk(sequence, sequence.slot, start, sequence.num_tokens - start)

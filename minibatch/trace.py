@@ -1,0 +1,155 @@
+"""The record of a run, step by step. Pictures and metrics read this and nothing else.
+
+Introduced in notebook 02. Steps count from 1, as the articles do. A trace survives JSON unchanged.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from minibatch.request import FinishReason, Sequence
+from minibatch.step import Chunk, StepPlan
+
+
+class Work(NamedTuple):
+    """What one slot did in one step: computed tokens [start, start + count) of a request."""
+
+    request_id: str
+    slot: int
+    start: int
+    count: int
+    prefill: bool  # True while prompt tokens are among them
+
+
+class MemoryUse(NamedTuple):
+    """K/V positions: holding a token, taken from the pool, in the pool."""
+
+    used: int
+    reserved: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step as it happened. Times in seconds on the engine's clock."""
+
+    step: int
+    start: float
+    end: float
+    live: tuple[Work, ...]
+    dead: tuple[Work, ...]
+    admitted: tuple[str, ...]
+    finished: tuple[str, ...]
+    waiting: int  # queue length while the step ran
+    padding_tokens: int
+    memory: MemoryUse
+    error: str | None = None  # the step raised: nothing was computed
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One request's life. `token_times` and `tokens` run in parallel."""
+
+    request_id: str
+    arrival: float
+    prompt_tokens: int
+    first_scheduled: float | None = None
+    tokens: list[int] = field(default_factory=list)
+    token_times: list[float] = field(default_factory=list)
+    finished_at: float | None = None
+    finish_reason: str | None = None
+
+
+@dataclass(slots=True)
+class Trace:
+    """All steps and all requests of one run."""
+
+    scheduler: str
+    num_slots: int
+    steps: list[StepRecord] = field(default_factory=list)
+    requests: dict[str, RequestRecord] = field(default_factory=dict)  # in order of submission
+
+    def record_request(self, sequence: Sequence) -> None:
+        """Note a request at submit, and again when it ends (a later record of the same id replaces the earlier)."""
+        request = sequence.request
+        self.requests[request.request_id] = RequestRecord(
+            request.request_id,
+            request.arrival,
+            len(request.prompt),
+            sequence.first_scheduled,
+            sequence.output,
+            sequence.token_times,
+            sequence.finished_at,
+            sequence.finish_reason.value if sequence.finish_reason else None,
+        )
+
+    def record(
+        self,
+        plan: StepPlan,
+        start: float,
+        end: float,
+        finished: Iterable[Sequence],
+        waiting: int,
+        memory: MemoryUse,
+        error: BaseException | None = None,
+    ) -> StepRecord:
+        """Append what one step did."""
+        record = StepRecord(
+            step=len(self.steps) + 1,
+            start=start,
+            end=end,
+            live=tuple(_work(chunk) for chunk in plan.chunks),
+            dead=tuple(_work(chunk) for chunk in plan.dead),
+            admitted=plan.admitted,
+            finished=tuple(sequence.request_id for sequence in finished),
+            waiting=waiting,
+            padding_tokens=plan.num_padding_tokens,
+            memory=memory,
+            error=repr(error) if error else None,
+        )
+        self.steps.append(record)
+        return record
+
+    @property
+    def finished(self) -> list[RequestRecord]:
+        """Requests that were served to their end (stop or length)."""
+        served = (FinishReason.STOP.value, FinishReason.LENGTH.value)
+        return [record for record in self.requests.values() if record.finish_reason in served]
+
+    def arrival_steps(self) -> dict[str, int]:
+        """For each request, the first step that ran, or began, at or after its arrival (1 if it was there before)."""
+        steps, found, index = self.steps, {}, 0
+        for record in sorted(self.requests.values(), key=lambda r: r.arrival):
+            while index < len(steps) - 1 and steps[index].end <= record.arrival:
+                index += 1
+            found[record.request_id] = index + 1
+        return found
+
+    def to_json(self) -> str:
+        """The whole trace as JSON text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Trace":
+        """The trace that `to_json` wrote."""
+        data = json.loads(text)
+        trace = cls(data["scheduler"], data["num_slots"])
+        trace.requests = {key: RequestRecord(**value) for key, value in data["requests"].items()}
+        for step in data["steps"]:
+            step["live"] = tuple(Work(*work) for work in step["live"])
+            step["dead"] = tuple(Work(*work) for work in step["dead"])
+            step["admitted"], step["finished"] = tuple(step["admitted"]), tuple(step["finished"])
+            step["memory"] = MemoryUse(*step["memory"])
+            trace.steps.append(StepRecord(**step))
+        return trace
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a file."""
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+
+def _work(chunk: Chunk) -> Work:
+    sequence = chunk.sequence
+    return Work(sequence.request_id, chunk.slot, chunk.start, chunk.count, chunk.start < len(sequence.request.prompt))
