@@ -6,6 +6,7 @@ a simulation starts at once. The model room, which needs torch, is imported on f
     from minibatch import load_model
 """
 
+from minibatch.async_engine import AsyncEngine
 from minibatch.build import build_engine
 from minibatch.engine import Engine, EngineError
 from minibatch.request import Request, RequestRefused, SamplingParams, Sequence
@@ -13,6 +14,7 @@ from minibatch.trace import Trace
 
 __version__ = "0.1.0"
 __all__ = [
+    "AsyncEngine",
     "Engine",
     "EngineError",
     "Request",

@@ -3,6 +3,7 @@
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Protocol
 
 from minibatch.request import FinishReason, Request, RequestRefused, Sequence
@@ -108,12 +109,11 @@ class Engine:
         return self.trace
 
     def stream(self, request: Request) -> Iterator[int]:
-        """Submit a request now and yield its tokens as they come, stepping whatever else is being served.
+        """Submit a request, arriving now, and yield its tokens as they come; whatever else is open is served along.
 
         Leaving the loop early aborts the request. Raises EngineError if it fails or is aborted.
         """
-        sequence = self.submit(request)
-        return self._stream(sequence)
+        return self._stream(self.submit(replace(request, arrival=self.now)))
 
     def _stream(self, sequence: Sequence) -> Iterator[int]:
         sent = 0

@@ -1,0 +1,32 @@
+"""The command line: `python -m minibatch compare | models | doctor | bench`. Each has --help."""
+
+import argparse
+import sys
+
+from minibatch.commands import bench, compare, doctor, models
+
+COMMANDS = {"compare": compare, "models": models, "doctor": doctor, "bench": bench}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0 well, 1 it ended badly, 2 it was asked the wrong way."""
+    parser = argparse.ArgumentParser(
+        prog="python -m minibatch", description="Continuous batching, small enough to read."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    for name, module in COMMANDS.items():
+        summary = module.__doc__.strip().splitlines()[0]
+        module.add_arguments(commands.add_parser(name, help=summary, description=summary))
+    arguments = parser.parse_args(argv)
+    try:
+        return COMMANDS[arguments.command].run(arguments)
+    except (ValueError, OSError) as error:  # bad input, as our own errors are; a defect keeps its traceback
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
