@@ -1,0 +1,24 @@
+"""Pictures of a run, each a pure function of a `Trace`: nothing here knows the engine, a model or a scheduler."""
+
+from minibatch.plot.colours import colour_of
+from minibatch.plot.figure import slots
+from minibatch.plot.output import png, save, show
+from minibatch.plot.player import Player
+from minibatch.plot.source import show_source
+from minibatch.plot.svg import slots_svg
+from minibatch.plot.text import slots_text
+from minibatch.plot.words import alt, caption
+
+__all__ = [
+    "Player",
+    "alt",
+    "caption",
+    "colour_of",
+    "png",
+    "save",
+    "show",
+    "show_source",
+    "slots",
+    "slots_svg",
+    "slots_text",
+]
