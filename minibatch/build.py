@@ -21,5 +21,7 @@ def build_engine(
     """
     if scheduler not in SCHEDULERS:
         raise ValueError(f"scheduler={scheduler!r}: choose one of {', '.join(SCHEDULERS)}")
+    if max_num_seqs < 1:  # before it becomes a pool of no positions
+        raise ValueError(f"max_num_seqs={max_num_seqs!r}: must be at least 1")
     memory = ContiguousMemory(num_positions or max_num_seqs * max_model_len, max_model_len, reserve)
     return Engine(SCHEDULERS[scheduler](max_num_seqs, memory, **options), model.executor(memory))
