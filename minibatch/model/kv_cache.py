@@ -66,7 +66,9 @@ class _Decodes:
         # Each past its own context reads its own last position again: nobody reads what nobody wrote.
         steps = torch.arange(self.longest, device=device)
         self.read_at = torch.tensor(starts, device=device)[:, None] + torch.minimum(steps, context[:, None] - 1)
-        self.mask = (steps < context[:, None])[:, None, None]  # [n, 1, 1, longest]
+        beyond = steps >= context[:, None]
+        mask = torch.zeros(beyond.shape, dtype=cache.k.dtype, device=device).masked_fill(beyond, -torch.inf)
+        self.mask = mask[:, None, None]  # [n, 1, 1, longest], added to the scores
         self.first, self.stride = starts[0], self._stride(starts)
 
     def _stride(self, starts: list[int]) -> int:

@@ -45,7 +45,7 @@ class Llama:
         """Hidden states [T, hidden] of T packed tokens. `tokens` and `positions` are int64 [T]."""
         config = self.config
         heads, kv_heads, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
-        cos, sin = self.cos[positions], self.sin[positions]  # [T, 1, head_dim / 2], the same in every layer
+        cos, sin = self.cos[positions], self.sin[positions]  # [T, 1, head_dim], the same in every layer
         x = self.embedding[tokens]
         for index, layer in enumerate(self.layers):
             h = rms_norm(x, layer.attention_norm, config.rms_norm_eps)
@@ -69,10 +69,14 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
 
 
 def rope_tables(config: ModelConfig, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines [positions, 1, head_dim / 2], float32, of the angles position * theta ** (-2i / head_dim)."""
+    """Two tables [positions, 1, head_dim], float32, of the angles position * theta ** (-2i / head_dim).
+
+    Cosines twice over, and sines with the sign that `rotate` wants: minus for the first half.
+    """
     exponent = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
     angles = torch.arange(config.max_position_embeddings, dtype=torch.float32)[:, None] / config.rope_theta**exponent
-    return angles.cos()[:, None].to(device), angles.sin()[:, None].to(device)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat((cos, cos), -1)[:, None].to(device), torch.cat((-sin, sin), -1)[:, None].to(device)
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -80,5 +84,6 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
 
     In float32 whatever the dtype of x, for a bfloat16 angle is worth little at position 1,000.
     """
-    first, second = x.float().chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+    full = x.float()
+    partner = full.roll(x.shape[-1] // 2, dims=-1)  # each dimension's other half of the pair
+    return torch.addcmul(full * cos, partner, sin).to(x.dtype)
