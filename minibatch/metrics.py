@@ -99,7 +99,7 @@ def summarise(trace: Trace) -> Summary:
         steps=len(steps),
         dead_slot_steps=sum(len(step.dead) for step in steps),
         padding_tokens=sum(step.padding_tokens for step in steps),
-        mean_live_slots=sum(len(step.live) for step in steps) / len(steps) if steps else 0.0,
+        mean_live_slots=sum(len(step.live) for step in steps if not step.error) / len(steps) if steps else 0.0,
         useful_tokens=sum(len(record.tokens) for record in served),
         seconds=steps[-1].end - start if steps else 0.0,
         n=len(served),

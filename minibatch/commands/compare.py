@@ -52,6 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     prompts = chat_prompts("tiny" if arguments.model == "tiny" else "smollm2")
     if not 1 <= arguments.requests <= len(prompts):
         raise ValueError(f"--requests {arguments.requests}: must be between 1 and {len(prompts)}")
+    if arguments.max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens={arguments.max_new_tokens}: must be at least 1")
     model = load_model(arguments.model, dtype=arguments.dtype)
     arrivals = [0.0] * len(prompts)
     if arguments.rate is not None:
