@@ -62,7 +62,7 @@ class Engine:
         return self.trace.record(plan, start, self.now, done, waiting, self.scheduler.memory.use(), error)
 
     def submit(self, request: Request) -> Sequence:
-        """Take a request into the queue; raises RequestRefused for one that can never be served, and touches no other."""
+        """Put a request in the queue. Raises RequestRefused for one that can never be served; no other is touched."""
         problem = self._problem(request)
         if problem:
             refused = RequestRefused(request.request_id, *problem)
@@ -87,7 +87,7 @@ class Engine:
         return True
 
     def run(self, requests: Iterable[Request], on_step: Callable[[StepRecord], None] | None = None) -> Trace:
-        """Serve all of them, each from its arrival on, and return the trace. Refused ones are recorded, and warned of."""
+        """Serve all of them, each from its arrival on; returns the trace. Refused ones are recorded, and warned of."""
         pending = deque(
             sorted(requests, key=lambda request: request.arrival)
         )  # stable: equal arrivals keep their order

@@ -1,6 +1,7 @@
 """The model: packed, padded and one by one give the same numbers; sampling belongs to the request."""
 
 import collections
+import json
 import random
 
 import numpy as np
@@ -13,6 +14,8 @@ from minibatch.memory import ContiguousMemory
 from minibatch.model import TorchExecutor
 from minibatch.model.kv_cache import attention
 from minibatch.model.linear import Linear, can_pack
+from minibatch.model.tiny_llama import TINY
+from minibatch.model.tiny_tasks import accuracy, all_prompts
 from minibatch.request import Request, SamplingParams, Sequence
 from minibatch.schedulers import SCHEDULERS, IterationScheduler, StaticBatcher
 from minibatch.step import Chunk, StepPlan
@@ -256,3 +259,14 @@ def test_the_same_text_whatever_the_batch(tiny, alone, scheduler, slots):
     requests, expected = alone
     trace = build_engine(tiny, scheduler, slots).run(requests)
     assert {name: record.tokens for name, record in trace.requests.items()} == expected
+
+
+def test_the_embedded_model_answers_as_it_was_trained_to(tiny):
+    """Its accuracy through the engine is the one on record: every prompt of its grammar, exactly."""
+    prompts = all_prompts()
+    requests = [tiny.request(prompt, prompt, max_new_tokens=300) for prompt in prompts]
+    trace = build_engine(tiny, max_num_seqs=32).run(requests)
+    answers = {name: tiny.tokenizer.decode(record.tokens) for name, record in trace.requests.items()}
+    recorded = json.loads((TINY / "train.json").read_text())["accuracy"]
+    assert accuracy(answers.get, prompts) == {task: tuple(score) for task, score in recorded.items()}
+    assert {record.finish_reason for record in trace.requests.values()} == {"stop"}

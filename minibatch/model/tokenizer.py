@@ -36,7 +36,7 @@ class Tokenizer:
         return self.rules.decode(list(ids), skip_special_tokens=True)
 
     def chat(self, text: str, system: str | None = None) -> list[int]:
-        """Token ids of a chat with one user turn, ready for the answer; the plain text if the model has no template."""
+        """Token ids of a chat with one user turn, ready for the answer; plain text if there is no template."""
         if self._template is None:
             return self.encode(text)
         messages = [{"role": "system", "content": system}] if system else []
@@ -45,7 +45,7 @@ class Tokenizer:
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a Hugging Face model folder: tokenizer.json, and what tokenizer_config.json says of chat and EOS."""
+    """The tokenizer of a Hugging Face model folder: tokenizer.json, with chat template and EOS from its neighbours."""
     path = folder / "tokenizer.json"
     try:
         rules = Rules.from_file(str(path))

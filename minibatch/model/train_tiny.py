@@ -98,6 +98,7 @@ def tokenizer() -> Tokenizer:
 
 
 def write_json(path: Path, value: dict) -> None:
+    """Readable JSON with a line end."""
     path.write_text(json.dumps(value, indent=2) + "\n")
 
 
@@ -135,6 +136,7 @@ def machine() -> str:
 
 
 def main() -> None:
+    """Train, save, measure what was saved."""
     parser = argparse.ArgumentParser("python -m minibatch.model.train_tiny", description="Train the embedded model.")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
