@@ -31,6 +31,10 @@ class AuditedEngine(Engine):
             for work in record.live:
                 grown = self.trace.requests[work.request_id].tokens
                 assert len(grown) == before[work.request_id] + 1, "one token a step, delivered once"
+        for work in record.dead if record else ():
+            entry = self.trace.requests[work.request_id]
+            last = entry.prompt_tokens + len(entry.tokens) - 2  # the last position stored: P + N - 1 of them
+            assert (work.start, work.count) == (last, 1), "a dead row computes its last stored token over again"
         for name, entry in self.trace.requests.items():
             assert (entry.finish_reason is None) == (name in self.open), "one terminal event a request"
         return record

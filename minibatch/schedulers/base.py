@@ -45,8 +45,7 @@ class Scheduler:
         while self.waiting and self._free_slots and self.memory.admit(self.waiting[0]):
             sequence = self.waiting.popleft()
             sequence.slot, sequence.status = heapq.heappop(self._free_slots), Status.RUNNING
-            if sequence.first_scheduled is None:
-                sequence.first_scheduled = now
+            sequence.first_scheduled = now
             self.running.append(sequence)
             admitted.append(sequence)
         return admitted
