@@ -1,9 +1,13 @@
 """The command line: `python -m minibatch compare | models | doctor | bench`. Each has --help."""
 
 import argparse
+import os
 import sys
 
-from minibatch.commands import bench, compare, doctor, models
+# Before torch is imported: threads that wait by spinning are as fast on an idle machine and ruinous on a busy one.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+from minibatch.commands import bench, compare, doctor, models  # noqa: E402
 
 COMMANDS = {"compare": compare, "models": models, "doctor": doctor, "bench": bench}
 

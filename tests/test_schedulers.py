@@ -164,6 +164,11 @@ def test_reserves_take_what_they_say(reserve, taken):
     assert [step.memory.used for step in trace.steps] == [5, 6, 7, 8, 0]
 
 
+@pytest.mark.parametrize("need, taken", [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (8, 8), (33, 60), (60, 60)])
+def test_the_next_power_of_two_is_never_less_than_the_need_nor_more_than_the_model(need, taken):
+    assert ContiguousMemory(64, 60, "pow2").region_length(request("R", 1, prompt=need)) == taken
+
+
 def test_memory_bounds_admission_where_slots_do_not():
     trace = serve(
         IterationScheduler(8, ContiguousMemory(24, 16, "exact")), [request(f"R{i}", 5, prompt=4) for i in range(6)]
