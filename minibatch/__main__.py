@@ -7,7 +7,7 @@ import sys
 # Before torch is imported: threads that wait by spinning are as fast on an idle machine and ruinous on a busy one.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from minibatch.commands import bench, compare, doctor, models  # noqa: E402
+from minibatch.commands import bench, compare, doctor, models
 
 COMMANDS = {"compare": compare, "models": models, "doctor": doctor, "bench": bench}
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -126,6 +127,16 @@ def test_an_arrival_within_a_step_keeps_its_place_there():
 
 def test_queue_is_the_traces_own():
     assert [tuple(each) for each in waiting(STATIC)][3:5] == [(3, 4, 1), (4, 5, 0)]
+
+
+def test_queue_between_steps_counts_who_has_come_and_not_begun():
+    trace = hand_made("static", 2, [("A", 0, 1, 1, 0), ("B", 1, 1, 1, 0)], [0])
+    trace.steps[0] = replace(trace.steps[0], start=2.0, end=3.0)
+    for name, arrival in [("A", 0.0), ("B", 1.25)]:
+        trace.requests[name].arrival, trace.requests[name].first_scheduled = arrival, 2.0
+    assert waiting(trace) == [(0, 1, 0)]
+    assert waiting(trace, "seconds") == [(0, 1.25, 1), (1.25, 2, 2), (2, 3, 0)]
+    assert drawn(plot.slots(trace, axis="seconds"), "queue")[0].get_ylim()[1] > 2
 
 
 @pytest.mark.parametrize("picture", [plot.slots, bars])

@@ -5,7 +5,7 @@ Selective batching (Orca, OSDI 2022, section 3.2): the tokens of all sequences o
 attention looks at one sequence at a time, so the model is handed a function that does.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -20,25 +20,31 @@ Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 class Layer:
     """The weights of one decoder layer. Products that share an input are one product: q, k, v; gate and up."""
 
-    def __init__(self, weights: Mapping[str, torch.Tensor], prefix: str):
-        self.attention_norm = weights[prefix + "input_layernorm.weight"]
-        self.qkv = Linear(torch.cat([weights[f"{prefix}self_attn.{name}_proj.weight"] for name in "qkv"]))
-        self.out = Linear(weights[prefix + "self_attn.o_proj.weight"])
-        self.mlp_norm = weights[prefix + "post_attention_layernorm.weight"]
-        self.gate_up = Linear(torch.cat([weights[f"{prefix}mlp.{name}_proj.weight"] for name in ("gate", "up")]))
-        self.down = Linear(weights[prefix + "mlp.down_proj.weight"])
+    def __init__(self, weights: dict[str, torch.Tensor], prefix: str):
+        def take(name: str) -> torch.Tensor:
+            return weights.pop(f"{prefix}{name}.weight")
+
+        self.attention_norm = take("input_layernorm")
+        self.qkv = Linear(torch.cat([take(f"self_attn.{name}_proj") for name in "qkv"]))
+        self.out = Linear(take("self_attn.o_proj"))
+        self.mlp_norm = take("post_attention_layernorm")
+        self.gate_up = Linear(torch.cat([take(f"mlp.{name}_proj") for name in ("gate", "up")]))
+        self.down = Linear(take("mlp.down_proj"))
 
 
 class Llama:
-    """Weights by their Hugging Face names, all of one dtype (float32 or bfloat16) on one device."""
+    """Weights by their Hugging Face names, all of one dtype (float32 or bfloat16) on one device.
 
-    def __init__(self, config: ModelConfig, weights: Mapping[str, torch.Tensor]):
+    They are taken out of the dict one by one, so that no weight is held twice: as it was read and as it is used.
+    """
+
+    def __init__(self, config: ModelConfig, weights: dict[str, torch.Tensor]):
         self.config = config
-        self.embedding = weights["model.embed_tokens.weight"]  # [vocab, hidden]
+        self.embedding = weights.pop("model.embed_tokens.weight")  # [vocab, hidden]
         self.dtype, self.device = self.embedding.dtype, self.embedding.device
         self.layers = [Layer(weights, f"model.layers.{index}.") for index in range(config.num_layers)]
-        self.norm = weights["model.norm.weight"]
-        self.head = Linear(self.embedding if config.tie_word_embeddings else weights["lm_head.weight"])
+        self.norm = weights.pop("model.norm.weight")
+        self.head = Linear(self.embedding if config.tie_word_embeddings else weights.pop("lm_head.weight"))
         self.cos, self.sin = rope_tables(config, self.device)
 
     def forward(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:

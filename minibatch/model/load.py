@@ -56,7 +56,8 @@ def load_model(name: str | Path = "tiny", dtype: str = "float32", device: str = 
         folder = _folder(name)
         config = checkpoint.read_config(folder)
         weights, tokenizer = checkpoint.read_weights(folder, config), read_tokenizer(folder)
-    weights = {key: tensor.to(device=_device(device), dtype=DTYPES[dtype]) for key, tensor in weights.items()}
+    for key in weights:  # one at a time: a new dict would hold every weight twice
+        weights[key] = weights[key].to(device=_device(device), dtype=DTYPES[dtype])
     return Model(str(name), config, Llama(config, weights), tokenizer)
 
 

@@ -5,6 +5,7 @@ slot 0    A///A...A xxxxx C///C...         prefill ///, decode ..., dead xxx
 slot 1    B///B...........                 on the axis "steps", step s covers [s - 1, s]
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from minibatch.plot.colours import Traces, named
@@ -27,7 +28,7 @@ class Bar(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Queue length while one step ran."""
+    """Queue length over a stretch of the axis: a step, or a time without one."""
 
     left: float
     right: float
@@ -76,8 +77,22 @@ def holdings(all_bars: list[Bar]) -> list[list[Bar]]:
 
 
 def waiting(trace: Trace, axis: str = "steps") -> list[Waiting]:
-    """Queue length, step by step."""
-    return [Waiting(*span(record, axis), record.waiting) for record in trace.steps]
+    """Queue length, step by step; on "seconds" also between steps, where a batcher waits for its batch to fill."""
+    during = [Waiting(*span(record, axis), record.waiting) for record in trace.steps]
+    return during if axis == "steps" else sorted(during + _waiting_between(trace))
+
+
+def _waiting_between(trace: Trace) -> list[Waiting]:
+    """Queue length wherever no step runs, from the first arrival to the last step."""
+    requests, found = trace.requests.values(), []
+    ends = [min((record.arrival for record in requests), default=0.0), *(record.end for record in trace.steps)]
+    for left, right in zip(ends, (record.start for record in trace.steps)):
+        times = {left, right, *(r.arrival for r in requests if left < r.arrival < right)} if left < right else ()
+        for now, until in pairwise(sorted(times)):
+            here = [r for r in requests if r.arrival <= now and (r.finished_at is None or r.finished_at > now)]
+            count = sum(r.first_scheduled is None or r.first_scheduled > now for r in here)
+            found.append(Waiting(now, until, count))
+    return found
 
 
 def arrivals(trace: Trace, axis: str = "steps") -> dict[str, float]:

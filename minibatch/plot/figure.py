@@ -11,7 +11,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from minibatch.plot.bars import AXES, DEAD, DECODE, FAILED, PREFILL, Bar, bars, extent, last_step
+from minibatch.plot.bars import AXES, DEAD, DECODE, FAILED, PREFILL, Bar, bars, extent, last_step, waiting
 from minibatch.plot.colours import EMPTY, FLATLINE, INK, PALETTE, QUIET, Traces, named, palette_of
 from minibatch.plot.labels import text_width
 from minibatch.plot.strips import Scale, draw_arrivals, draw_queue, draw_slots, draw_time, rectangle
@@ -56,7 +56,7 @@ class _Page:
     def __init__(self, traces: Traces, axis: str, title: str | None, queue: bool, width: float):
         self.pairs, self.title, self.queue, self.width = named(traces), title, queue, width
         self.inner = width - LEFT - RIGHT
-        longest_queue = max((record.waiting for _, trace in self.pairs for record in trace.steps), default=0)
+        longest_queue = max((each.count for _, trace in self.pairs for each in waiting(trace, axis)), default=0)
         limits = extent(traces, axis)
         self.scale = Scale(axis, limits, self.inner, last_step(traces), longest_queue, palette_of(traces))
         self.bars = [bars(trace, axis) for _, trace in self.pairs]

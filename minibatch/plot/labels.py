@@ -22,6 +22,7 @@ class Label(NamedTuple):
     size: float  # points
     upright: bool
     kind: str
+    over: bool = False  # wider than that bar, so it wants a ground of its own
 
 
 @cache
@@ -55,7 +56,8 @@ def _squeezed(group: list[Bar], per_unit: float, row: float, size: float) -> Lab
     room, length = (right - left) * per_unit, text_width(group[0].request_id, 1.0)
     flat = min(size, room / (length * 1.1))
     if flat >= SMALLEST:
-        return _at(widest, left, right, flat, False)
+        over = flat * length > (widest.right - widest.left) * per_unit
+        return _at(widest, left, right, flat, False)._replace(over=over)
     standing = min(size, 0.9 * row / length, room)
     return _at(widest, left, right, standing, True) if standing >= SMALLEST else None
 

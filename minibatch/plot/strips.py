@@ -67,7 +67,7 @@ def _new_stay(before: Bar, bar: Bar) -> bool:
 
 
 def _write(axes: Axes, label: Label, colour: str) -> None:
-    ground = {PREFILL: tint(colour), DEAD: DEAD_GREY, FAILED: EMPTY}.get(label.kind)
+    ground = {PREFILL: tint(colour), DEAD: DEAD_GREY, FAILED: EMPTY}.get(label.kind, colour if label.over else None)
     patch = {"facecolor": ground, "edgecolor": "none", "boxstyle": "square,pad=0.12"} if ground else None
     turned = {"rotation": 90, "va": "center"} if label.upright else {"va": "center_baseline"}
     style = {"size": label.size, "ha": "center", "clip_on": True, "bbox": patch, **turned}

@@ -1,0 +1,122 @@
+"""Every committed notebook runs from top to bottom in a fresh kernel: from an empty folder, without GPU and network.
+
+Says which cell fails and why, and prints the slowest cells. A notebook whose first cell says that it needs SmolLM2 is
+skipped where the model has not been fetched; in CI (CI=true) a missing model is a failure.
+"""
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from traitlets.config import Config
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+CELL_SECONDS = 300  # against a cell that hangs
+CPU_SECONDS, GIB = 120, 1.5  # "under 60 s on 2 cores", in a measure that a busy machine leaves alone; a laptop's memory
+NOWHERE = "http://127.0.0.1:9"
+ALONE = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "PIP_NO_INDEX": "1",
+    **{name: NOWHERE for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")},
+}
+USAGE = """import resource
+_usage = resource.getrusage(resource.RUSAGE_SELF)
+print(_usage.ru_utime + _usage.ru_stime, _usage.ru_maxrss)"""
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def needs_smollm2(notebook) -> bool:
+    return "Needs SmolLM2" in notebook.cells[0].source
+
+
+def read(path: Path):
+    notebook = nbformat.read(path, as_version=4)
+    if needs_smollm2(notebook):
+        from minibatch.model.smollm2 import gguf_path
+
+        if not gguf_path().exists():
+            why = f"{path.name} needs SmolLM2, which is not in the cache: python -m minibatch models --fetch smollm2"
+            pytest.fail(why, pytrace=False) if os.environ.get("CI") else pytest.skip(why)
+    return notebook
+
+
+def run(notebook, folder: Path, hash_seed: int = 0) -> list[tuple[float, int]]:
+    """Execute all cells; returns (seconds, cell number), slowest first. A cell that fails fails the test."""
+    started: list[float] = []
+    times: list[tuple[float, int]] = []
+
+    def end(cell, cell_index, execute_reply):
+        times.append((time.perf_counter() - started[-1], cell_index))
+
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_SECONDS,
+        kernel_name="python3",
+        coalesce_streams=True,
+        config=Config({"KernelManager": {"transport_encryption": "auto"}}),  # or ipykernel warns at each start
+        resources={"metadata": {"path": str(folder)}},
+        on_cell_execute=lambda cell, cell_index: started.append(time.perf_counter()),
+        on_cell_executed=end,
+    )
+    failed = None
+    try:
+        client.execute(env=os.environ | ALONE | {"PYTHONHASHSEED": str(hash_seed)})
+    except CellExecutionError as error:
+        failed = error
+    if failed:  # outside the except block, or pytest would print the chain as well
+        kinds = [[output.output_type for output in _outputs(cell)] for cell in notebook.cells]
+        where = next(index for index, each in enumerate(kinds) if "error" in each)
+        last_lines = "\n".join(ANSI.sub("", failed.traceback).splitlines()[-12:])
+        pytest.fail(f"cell {where}:\n\n{notebook.cells[where].source}\n\n{last_lines}", pytrace=False)
+    return sorted(times, reverse=True)
+
+
+def _outputs(cell) -> list:
+    return cell.get("outputs", [])
+
+
+@pytest.mark.parametrize("hash_seed", [0, 1])
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_runs_top_to_bottom(path, hash_seed, tmp_path):
+    notebook = read(path)
+    if hash_seed and needs_smollm2(notebook):
+        pytest.skip("the second hash seed is for the quick notebooks")
+    measured = sys.platform == "linux"  # elsewhere `resource` is missing, or counts otherwise
+    notebook.cells.append(nbformat.v4.new_code_cell(USAGE if measured else "print(0, 0)"))
+    slowest = run(notebook, tmp_path, hash_seed)
+    cpu_seconds, peak_kib = (float(word) for word in notebook.cells.pop().outputs[0].text.split())
+    print(f"{path.name}: {cpu_seconds:.0f} s of CPU, peak {peak_kib / 2**20:.2f} GiB; slowest cells", end=" ")
+    print(", ".join(f"#{index} {seconds:.1f} s" for seconds, index in slowest[:3]))
+    assert cpu_seconds < CPU_SECONDS
+    assert peak_kib / 2**20 < GIB
+    assert not list(tmp_path.iterdir()), "the notebook left files behind"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_each_cell_may_be_run_twice(path, tmp_path):
+    """As readers do. The second time it prints what it printed the first time, unless it measures."""
+    notebook = read(path)
+    notebook.cells = [
+        twin
+        for cell in notebook.cells
+        for twin in ([cell, nbformat.v4.new_code_cell(cell.source)] if cell.cell_type == "code" else [cell])
+    ]
+    run(notebook, tmp_path)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    for first, second in zip(code[::2], code[1::2]):
+        if "local" not in first.metadata.get("tags", []):
+            assert [o.get("text") for o in _outputs(first)] == [o.get("text") for o in _outputs(second)], first.source
+
+
+def test_there_are_notebooks():
+    assert NOTEBOOKS
