@@ -30,7 +30,7 @@ class PackedAttention:
 
     def __init__(self, cache: KVCache, chunks: Rows[Chunk], batched: bool = True):
         self.cache = cache
-        self.write_at = torch.tensor(write_positions(chunks), device=cache.k.device)
+        self.write_at = write_positions(chunks, cache.k.device)
         self.each, self.decodes, offset = [], [], 0  # (chunk, its first row); rows of decodes
         for chunk in chunks:
             (self.decodes if batched and chunk.count == 1 else self.each).append((chunk, offset))
@@ -40,8 +40,8 @@ class PackedAttention:
     def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """q [T, heads, head_dim], k and v [T, kv_heads, head_dim] -> [T, heads * head_dim]."""
         keys, values = self.cache.k[layer], self.cache.v[layer]
-        keys.index_copy_(0, self.write_at, k)
-        values.index_copy_(0, self.write_at, v)
+        keys.index_put_(self.write_at, k)
+        values.index_put_(self.write_at, v)
         if not self.each:
             return self.decode(layer, q)
         out = q.new_empty(q.shape)
@@ -109,20 +109,21 @@ class PaddedAttention:
         self.real = torch.tensor(
             [row * longest + i for row, c in enumerate(chunks) for i in range(c.count)], device=device
         )
-        self.write_at = torch.tensor(write_positions(chunks), device=device)
+        self.write_at = write_positions(chunks, device)
 
     def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """q [rows * longest, heads, head_dim], k and v likewise -> [rows * longest, heads * head_dim]."""
-        self.cache.k[layer].index_copy_(0, self.write_at, k[self.real])
-        self.cache.v[layer].index_copy_(0, self.write_at, v[self.real])
+        self.cache.k[layer].index_put_(self.write_at, k[self.real])
+        self.cache.v[layer].index_put_(self.write_at, v[self.real])
         q, k, v = (x.view(*self.shape, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         return out.transpose(1, 2).reshape(self.shape[0] * self.shape[1], -1)
 
 
-def write_positions(chunks: Rows[Chunk]) -> list[int]:
-    """Where in the pool the K and V of each computed token go, chunk after chunk."""
-    return [chunk.sequence.region.start + chunk.start + i for chunk in chunks for i in range(chunk.count)]
+def write_positions(chunks: Rows[Chunk], device: torch.device) -> tuple[torch.Tensor]:
+    """Where in the pool the K and V of each computed token go, chunk after chunk, as an index int64 [T]."""
+    places = [chunk.sequence.region.start + chunk.start + i for chunk in chunks for i in range(chunk.count)]
+    return (torch.tensor(places, device=device),)
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

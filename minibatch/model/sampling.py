@@ -13,7 +13,9 @@ from minibatch.request import Sequence
 
 def sample(logits: torch.Tensor, sequences: list[Sequence]) -> list[int]:
     """The next token of each sequence from float32 scores [len(sequences), vocab]."""
-    tokens = logits.argmax(dim=-1).tolist()
+    # On a CPU numpy finds the largest of 49,152 scores many times faster than torch does.
+    best = logits.numpy().argmax(axis=-1) if logits.device.type == "cpu" else logits.argmax(dim=-1)
+    tokens = best.tolist()
     for row, sequence in enumerate(sequences):
         if sequence.request.sampling.temperature > 0:
             tokens[row] = _draw(logits[row].cpu(), sequence)

@@ -124,12 +124,12 @@ show_source(Scheduler.leave)
 
 # %%
 def serve(scheduler, lengths):
-    """The trace of a run with everybody there at the start. `lengths`: the name of a request to its answer's tokens."""
+    """The trace of a run, everybody there at the start. `lengths`: request id to tokens of its answer."""
     requests = [Request(name, prompt=(1,), sampling=SamplingParams(length)) for name, length in lengths.items()]
     return Engine(scheduler, ScriptedExecutor()).run(requests)
 
 
-toy = [serve(scheduler(max_num_seqs=2), {"A": 2, "B": 4, "C": 2}) for scheduler in (StaticBatcher, IterationScheduler)]
+toy = [serve(each(max_num_seqs=2), {"A": 2, "B": 4, "C": 2}) for each in (StaticBatcher, IterationScheduler)]
 print(slots_text(toy))
 
 # %%
@@ -202,7 +202,8 @@ for run in (static, iteration):
 
 # %%
 memory = ContiguousMemory(num_positions=4 * 64, max_model_len=64)
-engine = Engine(IterationScheduler(4, memory), model.executor(memory, batched_decode=False))  # attention one by one
+executor = model.executor(memory, batched_decode=False)  # attention one sequence at a time
+engine = Engine(IterationScheduler(4, memory), executor)
 for name, text in [("A", "Name a fruit."), ("B", "Count to twenty."), ("C", "Tell me a joke.")]:
     engine.submit(model.request(name, text, max_new_tokens=20))
 for _ in range(3):
@@ -246,8 +247,8 @@ for scheduler, num_slots in [("static", 3), ("dynamic", 3), ("iteration", 3), ("
 # %% [markdown]
 # Two conditions stand behind that. The run is **greedy**, so that the choice depends on the scores alone; and it is in **float32**. The
 # scores of a sequence are not the same to the last bit in every batch: a product of another shape adds up in another order. In float32
-# the difference is far too small to turn an answer; in a 16-bit format a near tie can tip, and from there on the texts part. Look at the
-# scores of R1's first token, alone and in a batch of eight:
+# the difference is tiny against the lead that the best token has. In a 16-bit format it is far larger, near ties do tip, and from there
+# on the texts part. Look at the scores of R1's first token, alone and in a batch of eight:
 
 
 # %%
@@ -305,15 +306,15 @@ order = sorted(laws, key=spread.get)
 fig, ax = plt.subplots(figsize=(8, 3.4), layout="constrained")
 for index, (size, colour) in enumerate([(8, PALETTE[0]), (32, PALETTE[1])]):
     ax.plot([gains[name][index] for name in order], order, "os"[index], color=colour, label=f"{size} slots")
-ax.hlines(order, [gains[name][0] for name in order], [gains[name][1] for name in order], color="#9AA0A6", zorder=0)
+ax.hlines(order, *zip(*(gains[name] for name in order)), color="#9AA0A6", zorder=0)
 ax.set(xlim=(0.8, 8.2), xlabel="steps static / steps iteration-level", ylim=(-0.5, 5.5))
 ax.set_yticks(range(6), [f"{name}   deviation / mean = {spread[name]:.2f}" for name in order])
 ax.legend(frameon=False, loc="lower right")
 ax.spines[["top", "right"]].set_visible(False)
 show(
     fig,
-    "Gain in steps for six lists of lengths in order of their spread, on 8 and on 32 slots: 1 for equal lengths, "
-    "below 2 for uniform and for two lengths, up to 4 for exponential, 8 for Azure code on 32 slots.",
+    "Gain in steps for six lists of lengths in order of their spread, on 8 and on 32 slots: 1 for equal "
+    "lengths, below 2 for uniform and for two lengths, up to 4 for exponential, 8 for Azure code on 32 slots.",
 )
 print("On 32 slots:", "; ".join(f"{name} {gains[name][1]:.1f}" for name in order))
 
@@ -333,8 +334,7 @@ print("On 32 slots:", "; ".join(f"{name} {gains[name][1]:.1f}" for name in order
 # ## 7. What "10 to 20 times" is made of
 #
 # Dead slots alone give 1.0 to 8 times in the table above, and notebook 02 had 12 for Azure code on 64 slots. The numbers one reads are
-# larger, because they measure something else as well. The largest part is **waiting**. Let requests *arrive*, at random, and ask how fast
-# an answer comes: its E2E time divided by its tokens, which is 1 step per token on an idle server. Outputs as in Orca's experiment, uniform
+# often larger, because they measure something else as well: **waiting**. Let requests *arrive*, at random, and ask how fast an answer comes: its E2E time divided by its tokens, which is 1 step per token on an idle server. Outputs as in Orca's experiment, uniform
 # from 1 to 128; 8 slots; a dynamic batcher that never waits on purpose.
 
 
@@ -358,23 +358,22 @@ for (name, curve), colour, place in zip(curves.items(), (PALETTE[0], PALETTE[1])
     ax.plot([100 * rate for rate in rates[: len(curve)]], curve, "o-", color=colour, ms=4)
     ax.text(*place, name, color=colour)
 ax.hlines([1.2, 1.5, 2.0], 0, 13, color="#9AA0A6", linestyles="dotted")
-ax.set(
-    xlim=(0, 12.5), ylim=(0.9, 2.6), xlabel="requests arriving per 100 steps", ylabel="median E2E / tokens, in steps"
-)
+ax.set(xlim=(0, 12.5), xlabel="requests arriving per 100 steps")
+ax.set(ylim=(0.9, 2.6), ylabel="median E2E / tokens, in steps")
 ax.spines[["top", "right"]].set_visible(False)
 show(
     fig,
-    "Median E2E time per token against the arrival rate: the dynamic batcher rises at once from 1 towards 2 and leaves the "
-    "picture near 7 requests per 100 steps; iteration-level stays at 1 until 10 and turns up after it. Dotted: three bounds.",
+    "Median E2E time per token against the arrival rate: the dynamic batcher rises at once from 1 "
+    "towards 2 and leaves the picture near 7 requests per 100 steps; iteration-level stays at 1 "
+    "until 10 and turns up after it. Dotted lines: three latency bounds.",
 )
 
 # %%
 print("latency bound   highest rate: dynamic   iteration   ratio")
 for bound in (1.2, 1.5, 2.0):
-    best = {name: max(r for r, value in zip(rates, curve) if value <= bound) for name, curve in curves.items()}
-    print(
-        f"{bound:13}  {100 * best['dynamic']:22.2f}  {100 * best['iteration']:10.2f}  {best['iteration'] / best['dynamic']:6.1f}"
-    )
+    highest = {name: max(r for r, y in zip(rates, curve) if y <= bound) for name, curve in curves.items()}
+    low, high = highest["dynamic"], highest["iteration"]
+    print(f"{bound:13}  {100 * low:22.1f}  {100 * high:10.1f}  {high / low:6.1f}")
 
 # %% [markdown]
 # Same schedulers, same lengths, same slots: the ratio is 12 or 2, depending on where the line is drawn. A dynamic batcher makes a new
@@ -388,7 +387,7 @@ for bound in (1.2, 1.5, 2.0):
 # | 36.9 times, Orca (OSDI 2022) | highest request rate at one latency bound (190 ms per token, twice the unloaded value): 6.81 against 0.185 requests/s of FasterTransformer; GPT-3 175B on 16 A100, outputs uniform from 1 to 128 | waiting at a bound, as above, and larger batches within it; dead slots alone give less than 2 on these lengths; the engine itself was up to 47 % faster on this model |
 # | the gain is small, Orca | the same with all requests equally long | no variance, no dead slots: our "all 64" |
 # | 23 times, Anyscale (2023) | tokens/s of vLLM against naive static batching, OPT-13B; outputs exponential with mean 128, at most 1536 | prompt *and* output tokens are counted; a baseline of Hugging Face code, slow in itself (a faster static engine, FasterTransformer, is 4 times as fast); paged memory, which allows more slots |
-# | 8 times, Anyscale | the same for two servers with continuous batching and no paging (TGI, Ray Serve) | scheduling and implementation |
+# | 8 times, Anyscale | the same for two servers with continuous batching, TGI and Ray Serve, as of 2023 | scheduling and implementation, without vLLM's memory management |
 # | 10 to 20 times, article 1 | a summary of such figures | at saturation, dead slots explain 1 (equal) to 12 (Azure code, 64 slots); the rest is waiting at a latency bound, memory, implementation |
 #
 # So the article is right in kind, no computation became faster and the gain is waiting that has gone away, and the size is a property of
@@ -421,7 +420,7 @@ for run in flow:
 
 # %% [markdown]
 # In the third panel a request starts in the step after it came, while there is a slot. There is no window to tune. Under this light load
-# the steps are emptier than full, and that is fine: the point is that nobody waits for anybody. Under a load above what the slots carry,
+# the steps are emptier than full, and that is fine: the point is that nobody waits for somebody else's answer while a slot is free. Under a load above what the slots carry,
 # the queue grows here as everywhere; scheduling creates no capacity beyond the slots (article 3, "com pouca e muita demanda").
 
 # %% [markdown]
