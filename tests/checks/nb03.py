@@ -69,7 +69,7 @@ TABLE = {
             (lambda *args: finish_with_heap(*args, order=lambda lengths, i: -i), "order of arrival"),
             (lambda *args: sorted(finish_with_heap(*args)), "order of arrival"),
             (lambda *args: [end - 1 for end in finish_with_heap(*args)], "too early"),
-            (busy_slots_only, "starts late"),
+            (busy_slots_only, "first come"),
             (lambda *args: max(finish_with_heap(*args)), "a list"),
             (lambda *args: dict(enumerate(finish_with_heap(*args))), "a list"),
             (lambda *args: [2, 4, 4], "one step for each"),  # the visible example
