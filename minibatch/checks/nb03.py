@@ -1,4 +1,4 @@
-"""Checks for the exercises of notebook 03: when answers end, live slots on average, a queue that static batching hates."""
+"""Checks for the exercises of notebook 03: when answers end, live slots, a queue that static batching hates."""
 
 import heapq
 import math
