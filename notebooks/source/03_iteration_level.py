@@ -376,7 +376,8 @@ for bound in (1.2, 1.5, 2.0):
     print(f"{bound:13}  {100 * low:22.1f}  {100 * high:10.1f}  {high / low:6.1f}")
 
 # %% [markdown]
-# Same schedulers, same lengths, same slots: the ratio is 12 or 2, depending on where the line is drawn. A dynamic batcher makes a new
+# Same schedulers, same lengths, same slots: the ratio is 12 or 2, depending on where the line is drawn. (12 requests
+# per 100 steps is the highest rate tried; eight slots cannot carry more than 800 / 64.5 = 12.4.) A dynamic batcher makes a new
 # request wait for the batch in the oven even at a low load, so under a strict bound it can hardly be used at all. "X times at the same
 # latency" is a statement about the bound as much as about the scheduler.
 #
@@ -438,12 +439,9 @@ for run in flow:
 # %%
 sizes = {step.step: sum(work.count for work in step.live) for step in iteration.steps[1:]}
 largest = max(sizes, key=sizes.get)
-entered = iteration.steps[largest - 1].admitted
-print(
-    f"tokens computed in a step: {median(sizes.values()):.0f} mostly, {sizes[largest]} in step {largest}, when",
-    *entered,
-    "enter",
-)
+entered = " ".join(iteration.steps[largest - 1].admitted)
+usual = median(sizes.values())
+print(f"tokens computed in a step: {usual:.0f} mostly, {sizes[largest]} in step {largest}, when {entered} enter")
 
 # %% [markdown]
 # The five others in that step got their next token late, because three prompts went through the model with theirs. Had the prompts been of
@@ -484,7 +482,7 @@ attempt(check_mean_live_slots, mean_live_slots)
 
 # %% [markdown]
 # **3.** Build a queue on which the static batcher needs at least *ten times* the steps of the iteration-level scheduler, for any
-# `num_slots` from 12 on. At most 5,000 answers of 1 to 5,000 tokens, in order of arrival. About two lines, and a moment's thought:
+# `num_slots` from 12 to 64. At most 5,000 answers of 1 to 5,000 tokens, in order of arrival. About two lines, and a moment's thought:
 # where should the long ones stand?
 
 
