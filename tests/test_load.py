@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from minibatch import load_model
 from minibatch.model import ModelFileError, smollm2
+from minibatch.model.pages import HUGE, use_huge_pages
 
 TINY = Path(str(files("minibatch") / "data" / "tiny"))
 
@@ -178,6 +179,14 @@ def test_no_network_is_said_in_one_sentence_with_what_to_do(fetching, monkeypatc
     ) as why:
         smollm2.fetch()
     assert "\n" not in str(why.value)
+
+
+def test_huge_pages_change_no_byte():
+    """Whatever the system grants, memory holds what it held; and the answer is a number of whole huge pages."""
+    before = torch.arange(6_000_000)
+    copy = before.clone()
+    assert use_huge_pages() % HUGE == 0
+    assert torch.equal(before, copy)
 
 
 # The real one.

@@ -19,7 +19,7 @@ from traitlets.config import Config
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CELL_SECONDS = 300  # against a cell that hangs
-CPU_SECONDS = 240  # twice "60 s on 2 cores": a bound against runaways; CPU time grows a little beside busy neighbours
+CPU_SECONDS = 600  # against a notebook that runs away; "under 60 s on 2 cores" is measured, not tested
 GIB = 1.5  # peak memory that a laptop can spare
 NOWHERE = "http://127.0.0.1:9"
 ALONE = {

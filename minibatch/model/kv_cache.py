@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from minibatch.model.config import ModelConfig
+from minibatch.model.pages import zeros
 from minibatch.step import Chunk
 
 
@@ -17,8 +18,7 @@ class KVCache:
 
     def __init__(self, config: ModelConfig, num_positions: int, dtype: torch.dtype, device: torch.device):
         shape = (config.num_layers, num_positions, config.num_kv_heads, config.head_dim)
-        self.k = torch.zeros(shape, dtype=dtype, device=device)
-        self.v = torch.zeros(shape, dtype=dtype, device=device)
+        self.k, self.v = zeros(shape, dtype, device), zeros(shape, dtype, device)
 
 
 class PackedAttention:

@@ -12,6 +12,7 @@ from minibatch.model import checkpoint, smollm2
 from minibatch.model.config import ModelConfig
 from minibatch.model.executor import TorchExecutor
 from minibatch.model.llama import Llama
+from minibatch.model.pages import HUGE, use_huge_pages
 from minibatch.model.tokenizer import Tokenizer, read_tokenizer
 from minibatch.request import Request, SamplingParams
 
@@ -58,7 +59,10 @@ def load_model(name: str | Path = "tiny", dtype: str = "float32", device: str = 
         weights, tokenizer = checkpoint.read_weights(folder, config), read_tokenizer(folder)
     for key in weights:  # one at a time: a new dict would hold every weight twice
         weights[key] = weights[key].to(device=_device(device), dtype=DTYPES[dtype])
-    return Model(str(name), config, Llama(config, weights), tokenizer)
+    llama = Llama(config, weights)
+    if llama.embedding.nbytes > 8 * HUGE and llama.device.type == "cpu":  # a small model fits the caches as it is
+        use_huge_pages()
+    return Model(str(name), config, llama, tokenizer)
 
 
 def _folder(name: str | Path) -> Path:

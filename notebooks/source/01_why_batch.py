@@ -28,6 +28,7 @@ from minibatch.bench.model import bench_model, decode_plan
 from minibatch.checks.base import attempt
 from minibatch.checks.nb01 import check_balance_batch, check_bytes_per_step, check_roofline_tokens_per_s
 from minibatch.model.linear import Linear
+from minibatch.model.pages import use_huge_pages
 from minibatch.plot import show, show_source
 from minibatch.plot.bench import parts_alt, step_parts, throughput, throughput_alt
 
@@ -243,7 +244,15 @@ for batch in (1, 8, 64):
     print(f"batch {batch:2}: F.linear {plain_ms:6.2f}   Linear {packed_ms:6.2f}")
 
 # %% [markdown]
-# Two more of the same kind stand in `model/llama.py`: products that share an input are one product (q, k and v; gate and up), and the sum
+# The other trick is about *finding* the weights. A processor translates every address, and remembers the translations of some thousand
+# pages of memory. In pages of 4 KiB the weights are far more than that, so it looks them up over and over, a hidden traffic
+# beside the bytes. `use_huge_pages` asks Linux to put what was loaded into pages of 2 MiB. Other systems do without.
+
+# %%
+show_source(use_huge_pages)
+
+# %% [markdown]
+# Two more stand in `model/llama.py`: products that share an input are one product (q, k and v; gate and up), and the sum
 # with the residual is made in the pass of the product. Both mean fewer calls and fewer trips.
 
 # %% [markdown]

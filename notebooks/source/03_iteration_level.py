@@ -14,13 +14,14 @@
 # Previous: [02 Static batching](02_static_batching.ipynb) · Next: 04 Chunked prefill (planned)
 
 # %%
+import asyncio
 from collections import deque
 from statistics import mean, median, pstdev
 from unittest.mock import patch
 
 import matplotlib.pyplot as plt
 
-from minibatch import Engine, Request, SamplingParams, build_engine, load_model
+from minibatch import AsyncEngine, Engine, Request, SamplingParams, build_engine, load_model
 from minibatch.checks.base import attempt
 from minibatch.checks.nb03 import check_finish_steps, check_hard_queue, check_mean_live_slots
 from minibatch.memory import ContiguousMemory
@@ -425,10 +426,55 @@ for run in flow:
 # the queue grows here as everywhere; scheduling creates no capacity beyond the slots (article 3, "com pouca e muita demanda").
 
 # %% [markdown]
+# ## 9. Clients that come and go
+#
+# So far we handed the engine a list. A server's clients come when they like, read their answer token by token, and some leave in the
+# middle. Article 1 names the pattern: producer and consumer, where the consumer has N slots (`fila.ReceberAsync`, `EntregarAsync`).
+# `AsyncEngine` is that front. One task runs the loop you know, each step in a thread so that the clients are served meanwhile; whoever
+# comes or goes is let in or out between two steps.
+#
+# **Predict, then run.** Three clients, two slots. B hangs up after three tokens. Who gets B's slot, and does the engine finish B's answer?
+
+
+# %%
+async def client(server, name, text, leaves_after=None):
+    """Reads its stream to the end, or hangs up; says what it got."""
+    tokens = []
+    async for token in server.stream(model.request(name, text, max_new_tokens=12)):
+        tokens.append(token)
+        if len(tokens) == leaves_after:
+            break
+    return f"{name} got {len(tokens)} tokens: {model.tokenizer.decode(tokens)!r}"
+
+
+async def serve_three():
+    async with AsyncEngine(build_engine(model, max_num_seqs=2, max_model_len=128)) as server:
+        a = client(server, "A", "What is the capital of France?")
+        b = client(server, "B", "Tell me a joke.", leaves_after=3)
+        c = client(server, "C", "Name a fruit.")
+        print(*await asyncio.gather(a, b, c), sep="\n")
+        print("ended by:", {name: record.finish_reason for name, record in server.engine.trace.requests.items()})
+
+
+await serve_three()
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# C. B's request is *aborted* as soon as its client has gone: the next step is made without it, and its slot and its K/V positions go
+# to C. A server that does not notice would write B's answer to the end for nobody.
+#
+# </details>
+#
+# A client that stays but stops reading is aborted too, once `max_unread` tokens wait for it; its neighbours never wait for it.
+# `Engine.stream` (notebook 00) is the same without asyncio.
+
+# %% [markdown]
 # ## What you saw
 #
 # * Sequences of a batch share nothing but the step, so the batch need not close. Exit, admission, step: one loop.
 # * A=2, B=4, C=2 on two slots: C ends in step 4 instead of 6. 24 real answers on 8 slots: 128 steps instead of 192, no dead slot-steps.
+# * Clients come and go between two steps; who hangs up is aborted and gives back slot and memory.
 # * Selective batching packs a prefill and decodes into one matrix; only attention looks at sequences.
 # * Float32 and greedy, all schedulers write the same tokens, and so does one slot.
 # * In steps at saturation the gain is 1.0 for equal lengths, below 2 for uniform ones, about 8 for Azure code on 32 slots. At a
