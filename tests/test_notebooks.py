@@ -50,7 +50,7 @@ def read(path: Path):
     return notebook
 
 
-def run(notebook, folder: Path, hash_seed: int = 0) -> list[tuple[float, int]]:
+def run(notebook, folder: Path) -> list[tuple[float, int]]:
     """Execute all cells; returns (seconds, cell number), slowest first. A cell that fails fails the test."""
     started: list[float] = []
     times: list[tuple[float, int]] = []
@@ -70,7 +70,7 @@ def run(notebook, folder: Path, hash_seed: int = 0) -> list[tuple[float, int]]:
     )
     failed = None
     try:
-        client.execute(env=os.environ | ALONE | {"PYTHONHASHSEED": str(hash_seed)})
+        client.execute(env=os.environ | ALONE | {"PYTHONHASHSEED": "1"})
     except CellExecutionError as error:
         failed = error
     if failed:  # outside the except block, or pytest would print the chain as well
@@ -85,15 +85,13 @@ def _outputs(cell) -> list:
     return cell.get("outputs", [])
 
 
-@pytest.mark.parametrize("hash_seed", [0, 1])
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_runs_top_to_bottom(path, hash_seed, tmp_path):
+def test_runs_top_to_bottom(path, tmp_path):
+    """Under one hash seed; `notebooks/build.py --check` runs them under a random one and compares what they print."""
     notebook = read(path)
-    if hash_seed and needs_smollm2(notebook):
-        pytest.skip("the second hash seed is for the quick notebooks")
     measured = sys.platform == "linux"  # elsewhere `resource` is missing, or counts otherwise
     notebook.cells.append(nbformat.v4.new_code_cell(USAGE if measured else "print(0, 0)"))
-    slowest = run(notebook, tmp_path, hash_seed)
+    slowest = run(notebook, tmp_path)
     cpu_seconds, peak_kib = (float(word) for word in notebook.cells.pop().outputs[0].text.split())
     print(f"{path.name}: {cpu_seconds:.0f} s of CPU, peak {peak_kib / 2**20:.2f} GiB; slowest cells", end=" ")
     print(", ".join(f"#{index} {seconds:.1f} s" for seconds, index in slowest[:3]))
