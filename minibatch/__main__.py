@@ -24,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         return COMMANDS[arguments.command].run(arguments)
-    except (ValueError, OSError) as error:  # bad input, as our own errors are; a defect keeps its traceback
+    except (ValueError, OSError) as error:  # how our own refusals come: bad input, a bad file
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
