@@ -4,10 +4,11 @@ import argparse
 import os
 import sys
 
-# Before torch is imported: threads that wait by spinning are as fast on an idle machine and ruinous on a busy one.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+from minibatch.openmp import settle_waiting
 
-from minibatch.commands import bench, compare, doctor, models
+settle_waiting(os.environ)  # before torch is imported
+
+from minibatch.commands import bench, compare, doctor, models  # noqa: E402
 
 COMMANDS = {"compare": compare, "models": models, "doctor": doctor, "bench": bench}
 
