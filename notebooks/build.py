@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import jupytext
@@ -28,6 +30,8 @@ from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from PIL import Image
 from traitlets.config import Config
+
+from minibatch.openmp import settle_waiting
 
 FOLDER = Path(__file__).resolve().parent
 DROPPED = ("application/vnd.jupyter.widget-view+json", "image/svg+xml")
@@ -50,7 +54,9 @@ def execute(notebook: NotebookNode) -> None:
             resources={"metadata": {"path": folder}},
             config=Config({"KernelManager": {"transport_encryption": "auto"}}),  # or ipykernel warns at each start
         )
-        client.execute(env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"})
+        environment = dict(os.environ)
+        settle_waiting(environment)
+        client.execute(env=environment)
 
 
 def freeze(notebook: NotebookNode, name: str) -> None:
@@ -153,28 +159,35 @@ def check(name: str, notebook: NotebookNode) -> list[str]:
     return list(drift(committed, notebook))
 
 
+def _build_or_check(name: str, only_check: bool) -> tuple[str, list[str], float]:
+    """One notebook: its name, what is wrong with it, the seconds it took."""
+    started = time.perf_counter()
+    try:
+        notebook = build(FOLDER / "source" / f"{name}.py")
+        found = check(name, notebook) if only_check else []
+    except CellExecutionError as error:
+        found = [f"a cell fails\n{error}"]
+    if not found and not only_check:
+        (FOLDER / f"{name}.ipynb").write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+    return name, found, time.perf_counter() - started
+
+
 def main() -> int:
     """The command line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="for example 00_start_here; default: all")
     parser.add_argument("--check", action="store_true", help="write nothing, say what drifted")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="notebooks at a time (default 1)")
     options = parser.parse_args()
     known = sorted(path.stem for path in (FOLDER / "source").glob("*.py"))
     names = [Path(name).stem for name in options.names] or known
     if unknown := [name for name in names if name not in known]:
         parser.error(f"no such notebook: {', '.join(unknown)}; there is {', '.join(known)}")
     wrong = 0
-    for name in names:
-        started = time.perf_counter()
-        try:
-            notebook = build(FOLDER / "source" / f"{name}.py")
-            found = check(name, notebook) if options.check else []
-        except CellExecutionError as error:
-            found = [f"a cell fails\n{error}"]
-        wrong += bool(found)
-        if not found and not options.check:
-            (FOLDER / f"{name}.ipynb").write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
-        print(f"{name}: {'; '.join(found) or 'ok'} ({time.perf_counter() - started:.0f} s)", flush=True)
+    with ThreadPoolExecutor(max_workers=options.jobs) as pool:
+        for name, found, seconds in pool.map(partial(_build_or_check, only_check=options.check), names):
+            wrong += bool(found)
+            print(f"{name}: {'; '.join(found) or 'ok'} ({seconds:.0f} s)", flush=True)
     if options.check and not options.names:
         for orphan in sorted(path.name for path in FOLDER.glob("*.ipynb") if path.stem not in known):
             print(f"{orphan}: has no source")
