@@ -8,7 +8,7 @@ two steps, on the event loop, so nothing needs a lock.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
 from minibatch.engine import Engine, EngineError, raise_if_broken
@@ -20,6 +20,7 @@ class _Client:
     """One open stream: tokens it has not read yet wait in `unread`, then None."""
 
     request: Request
+    ends: Callable[[int], bool] | None
     accepted: asyncio.Future  # resolves to a Sequence, or to the exception that kept it out
     unread: asyncio.Queue = field(default_factory=asyncio.Queue)
     sequence: Sequence | None = None
@@ -61,11 +62,14 @@ class AsyncEngine:
         self._news.set()
         await self._task
 
-    def stream(self, request: Request) -> AsyncIterator[int]:
-        """Submit a request now; iterate for its tokens. Raises RequestRefused or EngineError while iterating."""
+    def stream(self, request: Request, ends: Callable[[int], bool] | None = None) -> AsyncIterator[int]:
+        """Submit a request now; iterate for its tokens. Raises RequestRefused or EngineError while iterating.
+
+        `ends` is `Engine.submit`'s; it is called in the thread that runs the step.
+        """
         if not self._open:
             raise EngineError(f"request {request.request_id!r}: the server is not running; use it in `async with`")
-        client = _Client(replace(request, arrival=self._wall()), asyncio.get_running_loop().create_future())
+        client = _Client(replace(request, arrival=self._wall()), ends, asyncio.get_running_loop().create_future())
         self._arriving.append(client)
         self._news.set()
         return self._tokens(client)
@@ -118,7 +122,7 @@ class AsyncEngine:
             if client.accepted.cancelled():
                 continue
             try:
-                client.sequence = self.engine.submit(client.request)
+                client.sequence = self.engine.submit(client.request, client.ends)
             except RequestRefused as refused:
                 client.accepted.set_result(refused)
             else:

@@ -34,10 +34,12 @@ class Engine:
     """
 
     def __init__(self, scheduler: Scheduler, executor: Executor):
+        if getattr(executor, "memory", scheduler.memory) is not scheduler.memory:
+            raise ValueError("executor: built for another memory than the scheduler's; give both the same object")
         self.scheduler, self.executor = scheduler, executor
         self.now = 0.0
         self.open: dict[str, Sequence] = {}  # submitted and not ended, by request id
-        self.trace = Trace(scheduler.name, scheduler.max_num_seqs)
+        self.trace = Trace(scheduler.name, scheduler.max_num_seqs, getattr(scheduler.memory, "block_size", None))
 
     def step(self) -> StepRecord | None:
         """One iteration; None if there is nothing to do at this moment.
@@ -48,7 +50,8 @@ class Engine:
         plan = self.scheduler.schedule(self.now)
         if not plan.chunks:
             return None
-        start, waiting, error = self.now, len(self.scheduler.waiting), None
+        memory, start, waiting, error = self.scheduler.memory, self.now, len(self.scheduler.waiting), None
+        events, use = memory.take_events(), memory.use()
         try:
             result = self.executor.execute(plan)
         except Exception as raised:
@@ -59,10 +62,14 @@ class Engine:
             done = self.scheduler.update(plan, result, self.now)
         for sequence in done:
             self._close(sequence)
-        return self.trace.record(plan, start, self.now, done, waiting, self.scheduler.memory.use(), error)
+        use = use if error else use._replace(used=use.used + plan.num_tokens)  # before those who are done left
+        return self.trace.record(plan, start, self.now, done, waiting, use, error, events)
 
-    def submit(self, request: Request) -> Sequence:
-        """Put a request in the queue. Raises RequestRefused for one that can never be served; no other is touched."""
+    def submit(self, request: Request, ends: Callable[[int], bool] | None = None) -> Sequence:
+        """Put a request in the queue. Raises RequestRefused for one that can never be served; no other is touched.
+
+        `ends`, which must not raise, is asked about each new token whether the answer ends with it (`stop_text.py`).
+        """
         problem = self._problem(request)
         if problem:
             refused = RequestRefused(request.request_id, *problem)
@@ -71,7 +78,7 @@ class Engine:
                 sequence.finish(FinishReason.REFUSED, self.now, refused)
                 self.trace.record_request(sequence)
             raise refused
-        sequence = Sequence(request)
+        sequence = Sequence(request, parent=self.open.get(request.fork_of), ends=ends)
         self.open[request.request_id] = sequence
         self.trace.record_request(sequence)
         self.scheduler.submit(sequence)
@@ -108,12 +115,12 @@ class Engine:
             warnings.warn(f"{len(refused)} request(s) refused; the first: {refused[0]}", stacklevel=2)
         return self.trace
 
-    def stream(self, request: Request) -> Iterator[int]:
+    def stream(self, request: Request, ends: Callable[[int], bool] | None = None) -> Iterator[int]:
         """Submit a request, arriving now, and yield its tokens as they come; whatever else is open is served along.
 
         Leaving the loop early aborts the request. Raises EngineError if it fails or is aborted.
         """
-        return self._stream(self.submit(replace(request, arrival=self.now)))
+        return self._stream(self.submit(replace(request, arrival=self.now), ends))
 
     def _stream(self, sequence: Sequence) -> Iterator[int]:
         sent = 0
@@ -156,6 +163,9 @@ class Engine:
                 return "prompt", token, f"is not a token id; ids run from 0 to {vocab - 1}"
         if problem := request.sampling.problem():
             return problem
+        parent = self.open.get(request.fork_of)
+        if parent is not None and parent.request.prompt != prompt:
+            return "fork_of", request.fork_of, "has another prompt; a fork shares the whole prompt"
         if len(prompt) > limit:
             return "prompt", f"{len(prompt)} tokens", f"is longer than the {limit} positions of a sequence"
         if request.kv_need > limit:

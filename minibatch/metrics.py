@@ -123,6 +123,41 @@ def goodput(trace: Trace, ttft: float = math.inf, tpot: float = math.inf, e2e: f
     return good / seconds if seconds else math.nan
 
 
+def kv_use_while_waiting(trace: Trace) -> tuple[float, float] | None:
+    """Shares of the K/V pool that held a token, and that were taken: averages over the steps in which somebody waited.
+
+    None if nobody ever did: an empty pool without a queue is no waste.
+    """
+    uses = [step.memory for step in trace.steps if step.waiting]
+    if not uses:
+        return None
+    used, taken, capacity = (sum(column) for column in zip(*uses))
+    return used / capacity, taken / capacity
+
+
+def idle_while_waiting(trace: Trace) -> float | None:
+    """Share of the K/V pool that held no token, on average over the steps in which somebody waited; None if nobody did.
+
+    What an admission that asks for too much costs (article 2: "superestimar deixa a fila desnecessariamente faminta").
+    """
+    use = kv_use_while_waiting(trace)
+    return 1 - use[0] if use else None
+
+
+def recomputed_tokens(trace: Trace) -> int:
+    """Tokens computed again after a preemption: positions of a request that an earlier step had computed already."""
+    reached: dict[str, int] = {}  # request id -> the end of what has been computed
+    again = 0
+    for step in trace.steps:
+        for work in () if step.error else step.live:
+            end, before = work.start + work.count, reached.get(work.request_id, work.start)
+            again += max(0, min(before, end) - work.start)
+            reached[work.request_id] = max(before, end)
+        for request_id in step.finished:
+            reached.pop(request_id, None)  # the id may come again, for another request
+    return again
+
+
 def dead_slot_factor(lengths: Sequence[int], batch_size: int) -> float:
     """E[longest of a batch] / mean length: how many times the steps a static batch needs, against no waste.
 

@@ -4,6 +4,7 @@ This room imports nothing of ours. Introduced in notebook 00.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -78,6 +79,9 @@ def _is_number(value: object) -> bool:
 class Request:
     """What a client asks: token ids in, at most `max_new_tokens` ids out. `arrival` is in seconds.
 
+    A lower `priority` goes first, where the scheduler looks at it. `fork_of` names a request with the same prompt,
+    whose K and V of that prompt this one may share while both are open (notebook 06).
+
     >>> Request("A", prompt=(5, 6, 7), sampling=SamplingParams(max_new_tokens=2)).kv_need
     4
     """
@@ -86,6 +90,8 @@ class Request:
     prompt: tuple[int, ...]
     sampling: SamplingParams = field(default_factory=SamplingParams)
     arrival: float = 0.0  # planned, not sent: a stall of the server counts against the server
+    priority: int = 0
+    fork_of: str | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "prompt", tuple(self.prompt))
@@ -112,6 +118,13 @@ class Sequence:
     num_computed_tokens: int = 0
     slot: int | None = None
     region: range | None = None  # K/V positions held, when memory is contiguous
+    block_table: list[int] = field(default_factory=list)  # blocks held, when memory is paged: in order of position
+    parent: "Sequence | None" = None  # the open sequence it is a fork of
+    order: int = 0  # place in line, by submission
+    cached_tokens: int = 0  # tokens whose K and V it found stored when it was first admitted
+    preemptions: int = 0
+    ends: Callable[[int], bool] | None = None  # asked about each new token: does the answer end with it?
+    times_passed: int = 0  # how often a later one was admitted while it waited
     token_times: list[float] = field(default_factory=list)  # one a token of `output`, in seconds
     first_scheduled: float | None = None
     finished_at: float | None = None
@@ -136,15 +149,14 @@ class Sequence:
     def tokens(self, start: int, count: int) -> tuple[int, ...]:
         """Token ids [start, start + count) of prompt and output laid end to end."""
         prompt = self.request.prompt
-        if start >= len(prompt):
-            return tuple(self.output[start - len(prompt) : start - len(prompt) + count])
-        return (prompt + tuple(self.output))[start : start + count]
+        from_output = slice(max(start - len(prompt), 0), max(start + count - len(prompt), 0))
+        return prompt[start : start + count] + tuple(self.output[from_output])
 
     def append(self, token: int, now: float) -> FinishReason | None:
         """Take a new token; says why the sequence ends with it, or None. Stop wins over length."""
         self.output.append(token)
         self.token_times.append(now)
-        if token in self.request.sampling.stop_token_ids:
+        if token in self.request.sampling.stop_token_ids or (self.ends and self.ends(token)):
             return FinishReason.STOP
         if len(self.output) >= self.request.sampling.max_new_tokens:
             return FinishReason.LENGTH

@@ -23,19 +23,47 @@ class Chunk(NamedTuple):
         return self.start + self.count == self.sequence.num_tokens
 
 
+class Move(NamedTuple):
+    """One block's K and V to be copied before the step computes: kind "copy" (on write), "out" (to host), "in"."""
+
+    kind: str
+    source: int
+    target: int
+
+
+class MemoryEvent(NamedTuple):
+    """What happened to a block: kind "take" (new to its owner), "share" (one owner more), "give" (one less)."""
+
+    kind: str
+    request_id: str
+    block: int
+
+
+class RegionEvent(NamedTuple):
+    """What happened to a contiguous region of K/V positions: kind "take" or "give"."""
+
+    kind: str
+    request_id: str
+    start: int
+    length: int
+
+
 @dataclass(frozen=True, slots=True)
 class StepPlan:
     """What one iteration does.
 
     `dead` are finished sequences that still hold a slot of a static batch: their row is computed like any
     other (their last token over again, at its own position) and thrown away. `padded` asks for one
-    rectangle, every row as long as the longest: how a static batcher pays for unequal prompts.
+    rectangle, every row as long as the longest: how a static batcher pays for unequal prompts. `moves` come
+    before everything else, in their order: a block moved out may be the target of a later one.
     """
 
     chunks: tuple[Chunk, ...]
     dead: tuple[Chunk, ...] = ()
     admitted: tuple[str, ...] = ()  # request ids that got their slot in this step
     padded: bool = False
+    preempted: tuple[str, ...] = ()  # request ids that lost their slot to let others go on
+    moves: tuple[Move, ...] = ()
 
     @property
     def rows(self) -> tuple[Chunk, ...]:

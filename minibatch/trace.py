@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from minibatch.request import FinishReason, Sequence
-from minibatch.step import Chunk, StepPlan
+from minibatch.step import Chunk, MemoryEvent, RegionEvent, StepPlan
 
 
 class Work(NamedTuple):
@@ -46,6 +46,11 @@ class StepRecord:
     padding_tokens: int
     memory: MemoryUse
     error: str | None = None  # the step raised: nothing was computed
+    preempted: tuple[str, ...] = ()
+    blocks_copied: int = 0  # to be written by one owner only
+    blocks_out: int = 0  # to host memory
+    blocks_in: int = 0
+    memory_events: tuple[MemoryEvent | RegionEvent, ...] = ()  # since the step before ran, until this one did
 
 
 @dataclass(slots=True)
@@ -60,14 +65,17 @@ class RequestRecord:
     token_times: list[float] = field(default_factory=list)
     finished_at: float | None = None
     finish_reason: str | None = None
+    cached_tokens: int = 0  # of its prompt, found stored when it was first admitted
+    preemptions: int = 0
 
 
 @dataclass(slots=True)
 class Trace:
-    """All steps and all requests of one run."""
+    """All steps and all requests of one run. `block_size` is None where memory is not paged."""
 
     scheduler: str
     num_slots: int
+    block_size: int | None = None
     steps: list[StepRecord] = field(default_factory=list)
     requests: dict[str, RequestRecord] = field(default_factory=dict)  # in order of submission
 
@@ -83,6 +91,8 @@ class Trace:
             sequence.token_times,
             sequence.finished_at,
             sequence.finish_reason.value if sequence.finish_reason else None,
+            sequence.cached_tokens,
+            sequence.preemptions,
         )
 
     def record(
@@ -94,6 +104,7 @@ class Trace:
         waiting: int,
         memory: MemoryUse,
         error: BaseException | None = None,
+        memory_events: tuple[MemoryEvent | RegionEvent, ...] = (),
     ) -> StepRecord:
         """Append what one step did."""
         record = StepRecord(
@@ -108,6 +119,11 @@ class Trace:
             padding_tokens=plan.num_padding_tokens,
             memory=memory,
             error=repr(error) if error else None,
+            preempted=plan.preempted,
+            blocks_copied=sum(move.kind == "copy" for move in plan.moves),
+            blocks_out=sum(move.kind == "out" for move in plan.moves),
+            blocks_in=sum(move.kind == "in" for move in plan.moves),
+            memory_events=memory_events,
         )
         self.steps.append(record)
         return record
@@ -135,13 +151,15 @@ class Trace:
     def from_json(cls, text: str) -> "Trace":
         """The trace that `to_json` wrote."""
         data = json.loads(text)
-        trace = cls(data["scheduler"], data["num_slots"])
+        trace = cls(data["scheduler"], data["num_slots"], data["block_size"])
+        event_type = MemoryEvent if trace.block_size else RegionEvent
         trace.requests = {key: RequestRecord(**value) for key, value in data["requests"].items()}
         for step in data["steps"]:
             step["live"] = tuple(Work(*work) for work in step["live"])
             step["dead"] = tuple(Work(*work) for work in step["dead"])
             step["admitted"], step["finished"] = tuple(step["admitted"]), tuple(step["finished"])
-            step["memory"] = MemoryUse(*step["memory"])
+            step["memory"], step["preempted"] = MemoryUse(*step["memory"]), tuple(step["preempted"])
+            step["memory_events"] = tuple(event_type(*event) for event in step["memory_events"])
             trace.steps.append(StepRecord(**step))
         return trace
 

@@ -1,52 +1,75 @@
-"""What several tests use: requests by length, an engine that is audited after every step."""
+"""What several tests use: requests by length, and an engine that is audited after every step."""
 
-from minibatch import Engine, Request, SamplingParams
-from minibatch.request import Status
-from minibatch.simulate import ScriptedExecutor
+from audit import check_books, check_step
+from fake_kv import FakeKV
+
+from minibatch import Engine, Request, SamplingParams, Sequence
+from minibatch.memory import PagedMemory
+from minibatch.schedulers import IterationScheduler
 
 
-def request(name, output, arrival=0.0, prompt=1, **sampling):
-    """A request of `prompt` tokens that writes `output` tokens."""
-    return Request(name, tuple(range(1, prompt + 1)), SamplingParams(max_new_tokens=output, **sampling), arrival)
+def request(name, output, arrival=0.0, prompt=1, priority=0, fork_of=None, **sampling):
+    """A request that writes `output` tokens. `prompt` is its tokens, or how many of them (1, 2, 3, ...)."""
+    tokens = tuple(range(1, prompt + 1)) if isinstance(prompt, int) else prompt
+    return Request(name, tokens, SamplingParams(max_new_tokens=output, **sampling), arrival, priority, fork_of)
+
+
+def sequence(name="A", prompt=8, output=1, **options):
+    """A sequence that nobody serves."""
+    return Sequence(request(name, output, prompt=prompt, **options))
+
+
+def admitted(memory, name="A", prompt=8, computed=None, **options):
+    """One that holds blocks for its prompt and has computed it, or `computed` tokens of it."""
+    one = sequence(name, prompt, **options)
+    assert memory.admit(one, one.num_tokens)
+    one.num_computed_tokens = one.num_tokens if computed is None else computed
+    memory.commit(one)
+    return one
 
 
 class AuditedEngine(Engine):
-    """An engine that checks the books after every step (cases.md, oracles 1 to 5)."""
+    """An engine that checks the books after every step and every abort (cases.md, oracles 1 to 5)."""
+
+    def __init__(self, scheduler, executor):
+        super().__init__(scheduler, executor)
+        self.owners = {}  # block -> request ids, by the events of the trace alone
 
     def step(self):
-        before = {name: len(sequence.output) for name, sequence in self.open.items()}
+        before = {name: (list(sequence.output), sequence.order) for name, sequence in self.open.items()}
         record = super().step()
-        scheduler, memory = self.scheduler, self.scheduler.memory
-        memory.check_integrity()
-        holders = [sequence for sequence in scheduler.running if sequence.region is not None]
-        assert holders == scheduler.running, "who runs holds memory"
-        assert memory.use().reserved == sum(len(sequence.region) for sequence in holders), "who holds memory runs"
-        slots = [sequence.slot for sequence in scheduler.running]
-        assert len(set(slots)) == len(slots) <= scheduler.max_num_seqs, f"slots {slots}"
-        assert sorted(slots + scheduler._free_slots) == list(range(scheduler.max_num_seqs)), "slots conserved"
-        for sequence in scheduler.waiting:
-            assert sequence.status is Status.WAITING and sequence.slot is None and sequence.region is None
-        if record and not record.error:
-            assert record.live, "a step computes something"
-            for work in record.live:
-                grown = self.trace.requests[work.request_id].tokens
-                assert len(grown) == before[work.request_id] + 1, "one token a step, delivered once"
-        for work in record.dead if record else ():
-            entry = self.trace.requests[work.request_id]
-            last = entry.prompt_tokens + len(entry.tokens) - 2  # the last position stored: P + N - 1 of them
-            assert (work.start, work.count) == (last, 1), "a dead row computes its last stored token over again"
-        for name, entry in self.trace.requests.items():
-            assert (entry.finish_reason is None) == (name in self.open), "one terminal event a request"
+        check_step(self, record, before)
+        check_books(self)
         return record
+
+    def abort(self, request_id):
+        known = super().abort(request_id)
+        check_books(self)
+        return known
+
+
+def engine_on(memory, max_num_seqs=8, executor=None, **policies):
+    """An audited engine with an iteration-level scheduler over `memory`, whose K and V are checked (`FakeKV`)."""
+    return AuditedEngine(IterationScheduler(max_num_seqs, memory, **policies), executor or FakeKV(memory))
 
 
 def serve(scheduler, requests, executor=None):
     """Run requests through an audited engine, check that nothing is left behind, return the trace."""
-    engine = AuditedEngine(scheduler, executor or ScriptedExecutor())
+    engine = AuditedEngine(scheduler, executor or FakeKV(scheduler.memory))
     trace = engine.run(requests)
-    assert not engine.open and not scheduler.waiting and not scheduler.running
-    assert scheduler.memory.use().reserved == 0, "all memory returned"
+    assert not engine.open
+    assert_drained(scheduler)
     return trace
+
+
+def assert_drained(scheduler):
+    """Nobody is there, and all memory is free."""
+    memory = scheduler.memory
+    assert not scheduler.waiting and not scheduler.running
+    assert memory.use()[:2] == (0, 0), "all memory returned"
+    if isinstance(memory, PagedMemory):
+        assert len(set(memory.pool.free_order())) == memory.num_blocks, "all blocks returned"
+        assert len(memory._host_free) == (memory.host_blocks or 0), "all host blocks returned"
 
 
 def membership(trace):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from minibatch.bench import Report, Row, format_table, stored_report
+from minibatch.bench.scheduler import bench_scheduler, format_scheduler_table
 from minibatch.plot import png
 from minibatch.plot.bench import parts_alt, step_parts, throughput, throughput_alt
 
@@ -199,6 +200,36 @@ def test_the_command_prints_a_report():
     report = Report.from_json(done.stdout)
     assert [row.batch for row in report.of("float32")] == [1, 2] and report.bandwidth > 0
     assert "tiny float32" in done.stderr, "progress goes to stderr"
+
+
+def test_the_scheduler_bench_has_a_row_for_every_pool_that_fits():
+    rows = list(bench_scheduler(running=(2, 400), blocks=(6, 1200)))
+    assert [(row.running, row.blocks, row.prefix_cache) for row in rows] == [
+        (2, 6, False),
+        (2, 6, True),
+        (2, 1200, False),
+        (2, 1200, True),
+        (400, 1200, False),
+        (400, 1200, True),
+    ]
+    for row in rows:
+        assert row.us_per_step == pytest.approx(row.us_schedule + row.us_update, abs=0.1) and row.us_update > 0
+    assert len(format_scheduler_table(rows).splitlines()) == 2 + len(rows)
+
+
+@pytest.mark.parametrize("wrong", [dict(running=(0,)), dict(blocks=(-1,))])
+def test_the_scheduler_bench_refuses_no_sequences_and_no_blocks(wrong):
+    with pytest.raises(ValueError, match="at least 1"):
+        list(bench_scheduler(**wrong))
+
+
+def test_the_scheduler_command_prints_rows():
+    command = [sys.executable, "-m", "minibatch", "bench", "scheduler", "--running", "16", "--blocks", "1000", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["prefix_cache"] for row in rows] == [False, True]
+    assert all(row.keys() >= {"running", "blocks", "us_per_step"} for row in rows)
 
 
 def peer_run(engine: str, seconds: float, foreign: float, same: int = 24) -> dict:

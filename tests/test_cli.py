@@ -37,6 +37,37 @@ def test_compare_prints_a_table_and_draws(tmp_path, capsys):
     assert {path.name for path in tmp_path.iterdir()} == {"compare_steps.png", "compare_seconds.png"}
 
 
+def test_compare_on_paged_memory_runs_more_at_once_on_as_many_positions(tmp_path):
+    options = ["--model", "tiny", "--memory", "paged", "--json", "--out", str(tmp_path)]
+    done = python("-m", "minibatch", "compare", *options)
+    assert done.returncode == 0, done.stderr
+    contiguous, paged = json.loads(done.stdout)["runs"]
+    assert (contiguous["memory"], paged["memory"]) == ("contiguous", "paged")
+    assert contiguous["texts_sha256"] == paged["texts_sha256"] and paged["n"] == contiguous["n"] == 24
+    assert paged["kv_positions"] <= contiguous["kv_positions"]
+    assert (
+        paged["peak_running"] > 3 * contiguous["peak_running"] and contiguous["preemptions"] == 0 < paged["preemptions"]
+    )
+    assert 0.9 < paged["kv_use_queued"] <= paged["kv_taken_queued"] <= 1
+    assert contiguous["kv_use_queued"] < 0.5 and contiguous["kv_taken_queued"] == 1
+
+
+def test_compare_on_paged_memory_says_so_and_draws(tmp_path, capsys):
+    sizes = ["--requests", "9", "--max-new-tokens", "40", "--max-num-seqs", "2", "--block-size", "16"]
+    names = ["--schedulers", "static", "iteration"]
+    assert main(["compare", "--model", "tiny", "--memory", "paged", *sizes, *names, "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "158 K/V positions (0.1 MB) as 2 regions or as blocks of 16" in out and "The texts are identical." in out
+    assert "static: up to 2 requests ran at once in blocks of 16, up to 2 in regions." in out
+    assert (
+        "iteration: up to 5 requests ran at once in blocks of 16, up to 2 in regions. While others waited, KV use"
+        in out
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"compare_{name}.png" for name in ("steps", "seconds", "memory")
+    }
+
+
 def test_different_texts_end_badly(tmp_path, capsys, monkeypatch):
     from minibatch.model.tokenizer import Tokenizer
 
@@ -55,6 +86,8 @@ def test_different_texts_end_badly(tmp_path, capsys, monkeypatch):
         (["compare", "--model", "tiny", "--max-new-tokens", "0"], "max_new_tokens=0"),
         (["compare", "--model", "tiny", "--rate", "-1"], "rate=-1.0"),
         (["compare", "--model", "tiny", "--reserve", "half"], "reserve='half': choose one of max, pow2, exact"),
+        (["compare", "--model", "tiny", "--block-size", "8"], "--block-size 8: contiguous memory has no blocks"),
+        (["compare", "--model", "tiny", "--memory", "paged", "--block-size", "0"], "block_size=0: must be at least 1"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_1(arguments, message, capsys):

@@ -5,9 +5,10 @@ import random
 
 import numpy as np
 import pytest
-from helpers import AuditedEngine, request, serve
+from helpers import AuditedEngine, assert_drained, request, serve
 
-from minibatch import EngineError, Request, RequestRefused, SamplingParams
+from minibatch import Engine, EngineError, Request, RequestRefused, SamplingParams
+from minibatch.memory import ContiguousMemory, PagedMemory
 from minibatch.metrics import latency, summarise
 from minibatch.schedulers import SCHEDULERS, IterationScheduler, Scheduler, StaticBatcher
 from minibatch.simulate import ScriptedExecutor
@@ -15,6 +16,9 @@ from minibatch.step import StepPlan
 from minibatch.trace import Trace
 
 EVERY = pytest.mark.parametrize("scheduler", SCHEDULERS.values(), ids=SCHEDULERS.keys())
+BOTH = pytest.mark.parametrize(
+    "memory", [lambda: ContiguousMemory(64, 32), lambda: PagedMemory(16, 4)], ids=["contiguous", "paged"]
+)
 
 BAD = [
     ("prompt", Request("bad", ())),
@@ -39,6 +43,7 @@ BAD = [
 
 @pytest.mark.parametrize("field, bad", BAD, ids=[f"{field}-{i}" for i, (field, _) in enumerate(BAD)])
 def test_a_bad_request_is_refused_by_name_and_touches_no_other(field, bad):
+    """cases.md A16."""
     engine = AuditedEngine(IterationScheduler(2), ScriptedExecutor(max_model_len=50))
     good = engine.submit(request("good", 5))
     engine.step()
@@ -59,6 +64,7 @@ def test_run_serves_the_good_ones_and_warns_of_the_refused():
 
 
 def test_an_id_may_be_reused_after_its_end_but_not_before():
+    """cases.md A17."""
     engine = AuditedEngine(IterationScheduler(2), ScriptedExecutor({"a": [1, 2, 3]}))
     first = engine.submit(request("a", 3))
     engine.step()
@@ -81,21 +87,27 @@ STOPS = [
 
 
 @EVERY
+@BOTH
 @pytest.mark.parametrize("_, script, most, stops, tokens, reason", STOPS, ids=[case[0] for case in STOPS])
-def test_ending_at_the_first_token(scheduler, _, script, most, stops, tokens, reason):
+def test_ending_at_the_first_token(scheduler, memory, _, script, most, stops, tokens, reason):
+    """cases.md A18."""
     requests = [request("R", most, prompt=3, stop_token_ids=stops)]
-    trace = serve(scheduler(1), requests, ScriptedExecutor({"R": script}))
+    engine = AuditedEngine(scheduler(1, memory()), ScriptedExecutor({"R": script}))
+    left = []
+    trace = engine.run(requests, on_step=lambda record: left.append(engine.scheduler.memory.use().reserved))
     record = trace.requests["R"]
     assert (record.tokens, record.finish_reason) == (tokens, reason)
-    assert len(trace.steps) == len(tokens) and trace.steps[-1].memory.reserved == 0
+    assert len(trace.steps) == len(tokens) and left[-1] == 0, "memory is free in the step of the last token"
+    assert trace.steps[-1].memory.used == 3 + len(tokens) - 1, "the record is of the step, not of what it left"
     if len(tokens) == 1:
         times = latency(record)
         assert times.ttft is not None and times.itl == () and times.tpot is None
 
 
 @EVERY
-def test_abort_in_every_state_is_one_end_and_returns_everything(scheduler):
-    engine = AuditedEngine(scheduler(2), ScriptedExecutor({f"R{i}": [i] * 9 for i in range(6)}))
+@BOTH
+def test_abort_in_every_state_is_one_end_and_returns_everything(scheduler, memory):
+    engine = AuditedEngine(scheduler(2, memory()), ScriptedExecutor({f"R{i}": [i] * 9 for i in range(6)}))
     for i in range(6):
         engine.submit(request(f"R{i}", 4 + i))
     assert engine.abort("R5"), "before anything ran"
@@ -112,7 +124,7 @@ def test_abort_in_every_state_is_one_end_and_returns_everything(scheduler):
         ["R0", "R2", "R3"], "length"
     ) | dict.fromkeys(["R1", "R4", "R5"], "aborted")
     assert trace.requests["R2"].tokens == [2] * 6 and trace.requests["R3"].tokens == [3] * 7
-    assert engine.scheduler.memory.use().reserved == 0
+    assert_drained(engine.scheduler)
 
 
 class Breaks(ScriptedExecutor):
@@ -130,15 +142,16 @@ class Breaks(ScriptedExecutor):
 
 
 @EVERY
-def test_a_step_that_raises_fails_what_was_in_it_and_nothing_else(scheduler):
-    engine = AuditedEngine(scheduler(2), Breaks(at=3))
+@BOTH
+def test_a_step_that_raises_fails_what_was_in_it_and_nothing_else(scheduler, memory):
+    engine = AuditedEngine(scheduler(2, memory()), Breaks(at=3))
     trace = engine.run([request("A", 2), request("B", 5), request("C", 5), request("D", 3)])
     failed = {name for name, record in trace.requests.items() if record.finish_reason == "failed"}
     in_step = {work.request_id for work in trace.steps[2].live}
     assert failed == in_step and trace.requests["A"].finish_reason == "length"
     assert {trace.requests[name].finish_reason for name in set("ABCD") - failed} == {"length"}
     assert trace.steps[2].error == "ZeroDivisionError('the model broke')" and not engine.open
-    assert engine.scheduler.memory.use().reserved == 0
+    assert_drained(engine.scheduler)
 
 
 def test_streams_interleave_and_yield_each_token_once():
@@ -211,3 +224,19 @@ def test_nobodys_random_state_moves():
     engine = AuditedEngine(IterationScheduler(1), ScriptedExecutor())
     engine.run([Request("A", (1,), SamplingParams(max_new_tokens=3, temperature=1.0))])
     assert (random.getstate(), np.random.get_state()[1].tolist()) == states
+
+
+def test_a_fork_of_another_prompt_is_refused_and_a_fork_of_nobody_is_a_request_like_any_other():
+    engine = AuditedEngine(IterationScheduler(2, PagedMemory(8, 4)), ScriptedExecutor())
+    engine.submit(request("parent", 3, prompt=5))
+    with pytest.raises(RequestRefused, match="fork_of='parent'.*another prompt"):
+        engine.submit(request("child", 3, prompt=6, fork_of="parent"))
+    trace = engine.run([request("orphan", 3, prompt=5, fork_of="long gone")])
+    assert trace.requests["orphan"].tokens == [7] * 3 and trace.requests["child"].finish_reason == "refused"
+
+
+def test_books_and_tensors_must_be_of_one_memory(tiny):
+    memory = PagedMemory(4, 4)
+    with pytest.raises(ValueError, match="executor: built for another memory"):
+        Engine(IterationScheduler(2, ContiguousMemory(16, 16)), tiny.executor(memory))
+    assert Engine(IterationScheduler(2, memory), tiny.executor(memory)).executor.memory is memory

@@ -158,8 +158,9 @@ def test_a_step_that_is_not_finite_fails_and_leaves_no_poison_behind(tiny):
     before = {name: record.tokens for name, record in engine.run(pair).requests.items()}
     engine.submit(Request("bad", PROMPTS["B"], SamplingParams(max_new_tokens=4)))
     engine.step()
-    engine.executor.cache.v[:, 6] = torch.nan  # of the region that "short" gets next, behind its own tokens
-    record = engine.step()
+    engine.executor.cache.v[:, 6] = torch.nan
+    record = engine.step()  # writes position 8 of the region that "short" gets next, behind its own tokens
+    engine.executor.cache.v[:, 6] = 0  # what the test broke; what the step wrote is for the executor to clean
     assert "not finite" in record.error and engine.trace.requests["bad"].finish_reason == "failed"
     trace = engine.run(pair)
     assert {name: trace.requests[name].tokens for name in before} == before

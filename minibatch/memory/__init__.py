@@ -1,5 +1,8 @@
 """Who may hold which K/V positions. This room keeps the books; it owns no tensor."""
 
 from minibatch.memory.contiguous import RESERVES, ContiguousMemory
+from minibatch.memory.paged import PagedMemory
 
-__all__ = ["RESERVES", "ContiguousMemory"]
+Memory = ContiguousMemory | PagedMemory
+
+__all__ = ["RESERVES", "ContiguousMemory", "Memory", "PagedMemory"]

@@ -3,7 +3,7 @@
 import heapq
 from collections import deque
 
-from minibatch.memory import ContiguousMemory
+from minibatch.memory import ContiguousMemory, Memory, PagedMemory
 from minibatch.request import FinishReason, Sequence, Status
 from minibatch.step import Chunk, StepPlan, StepResult
 
@@ -16,8 +16,9 @@ class Scheduler:
     """
 
     name = "scheduler"
+    padded = False  # its steps are rectangles of whole prompts
 
-    def __init__(self, max_num_seqs: int = 8, memory: ContiguousMemory | None = None):
+    def __init__(self, max_num_seqs: int = 8, memory: Memory | None = None):
         if max_num_seqs < 1:
             raise ValueError(f"max_num_seqs={max_num_seqs!r}: must be at least 1")
         self.max_num_seqs = max_num_seqs
@@ -25,6 +26,9 @@ class Scheduler:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # who holds a slot, in order of admission
         self.more_coming = False  # the engine knows of requests that have yet to arrive
+        self._publishes = isinstance(self.memory, PagedMemory) and self.memory.prefix_cache
+        if self._publishes and self.padded:
+            raise ValueError(f"memory: prefix_cache=True is not for {self.name!r}, which computes whole prompts")
         self._free_slots = list(range(max_num_seqs))  # a heap: the lowest free slot is taken first
 
     def schedule(self, now: float) -> StepPlan:
@@ -44,11 +48,23 @@ class Scheduler:
         admitted = []
         while self.waiting and self._free_slots and self.memory.admit(self.waiting[0]):
             sequence = self.waiting.popleft()
-            sequence.slot, sequence.status = heapq.heappop(self._free_slots), Status.RUNNING
-            sequence.first_scheduled = now
-            self.running.append(sequence)
+            self.seat(sequence, now)
             admitted.append(sequence)
         return admitted
+
+    def seat(self, sequence: Sequence, now: float) -> None:
+        """Give it the lowest free slot."""
+        sequence.slot, sequence.status = heapq.heappop(self._free_slots), Status.RUNNING
+        if sequence.first_scheduled is None:
+            sequence.first_scheduled, sequence.cached_tokens = now, sequence.num_computed_tokens
+        self.running.append(sequence)
+
+    def unseat(self, gone: list[Sequence]) -> None:
+        """Take their slots back."""
+        for sequence in gone:
+            heapq.heappush(self._free_slots, sequence.slot)
+            sequence.slot = None
+        self.running = [sequence for sequence in self.running if sequence.slot is not None]
 
     def update(self, plan: StepPlan, result: StepResult, now: float) -> list[Sequence]:
         """Append the new tokens, end who is done, give slots back. Returns those that ended."""
@@ -56,6 +72,8 @@ class Scheduler:
         for chunk, token in zip(plan.chunks, result.tokens, strict=True):
             sequence = chunk.sequence
             sequence.num_computed_tokens += chunk.count
+            if self._publishes and sequence.num_computed_tokens % self.memory.block_size < chunk.count:
+                self.memory.commit(sequence)  # the chunk filled a block
             reason = sequence.append(token, now) if token is not None else None
             if reason:
                 sequence.finish(reason, now)
@@ -67,10 +85,8 @@ class Scheduler:
     def leave(self, done: list[Sequence]) -> None:
         """Finished sequences give back slot and memory, at once. A static batch overrides this."""
         for sequence in done:
-            self.running.remove(sequence)
             self.memory.release(sequence)
-            heapq.heappush(self._free_slots, sequence.slot)
-            sequence.slot = None
+        self.unseat(done)
 
     def abort(self, sequence: Sequence, now: float) -> None:
         """End a sequence that its client no longer wants, wherever it stands."""
@@ -78,6 +94,8 @@ class Scheduler:
         sequence.finish(FinishReason.ABORTED, now)
         if waiting:
             self.waiting.remove(sequence)
+            if self.memory.holds(sequence):  # it was swapped out
+                self.memory.release(sequence)
         else:
             self.leave([sequence])
 

@@ -1,6 +1,6 @@
 """A static batch with a time limit on closing it: Triton's dynamic batcher. Introduced in notebook 02."""
 
-from minibatch.memory import ContiguousMemory
+from minibatch.memory import Memory
 from minibatch.schedulers.static import StaticBatcher
 
 
@@ -14,7 +14,7 @@ class DynamicBatcher(StaticBatcher):
 
     name = "dynamic"
 
-    def __init__(self, max_num_seqs: int = 8, memory: ContiguousMemory | None = None, max_wait: float = 0.1):
+    def __init__(self, max_num_seqs: int = 8, memory: Memory | None = None, max_wait: float = 0.1):
         super().__init__(max_num_seqs, memory)
         if not max_wait >= 0:
             raise ValueError(f"max_wait={max_wait!r}: must be 0 seconds or more")

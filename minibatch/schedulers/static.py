@@ -13,6 +13,7 @@ class StaticBatcher(Scheduler):
     """
 
     name = "static"
+    padded = True
 
     def schedule(self, now: float) -> StepPlan:
         """Open a new batch if the last one has ended; then one step for everything on the tray."""
