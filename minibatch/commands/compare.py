@@ -1,4 +1,4 @@
-"""Serve the same requests through several batchers: one table, the pictures, the same texts."""
+"""Serve the same requests through several batchers, or on two kinds of memory: one table, pictures, the same texts."""
 
 import argparse
 import dataclasses
@@ -10,37 +10,44 @@ from random import Random
 from tqdm import tqdm
 
 from minibatch.build import build_engine
-from minibatch.metrics import Summary, summarise, too_few
+from minibatch.commands.compare_report import draw, print_report
+from minibatch.metrics import kv_use_while_waiting, summarise
 from minibatch.request import Request
 from minibatch.schedulers import SCHEDULERS
 from minibatch.trace import Trace
 from minibatch.workload import chat_prompts, poisson
-
-# (heading, width, how to print it) of the table's columns
-COLUMNS = [
-    ("batcher", 10, lambda row: row.scheduler),
-    ("tokens/s", 9, lambda row: f"{row.tokens_per_second:.0f}"),
-    ("live slots", 11, lambda row: f"{row.mean_live_slots:.1f}"),
-    ("dead slot-steps", 16, lambda row: str(row.dead_slot_steps)),
-    ("steps", 6, lambda row: str(row.steps)),
-    ("TTFT p50", 9, lambda row: _seconds(row.ttft_p50)),
-    ("p95", 6, lambda row: _seconds(row.ttft_p95)),
-    ("E2E p50", 8, lambda row: _seconds(row.e2e_p50)),
-    ("p95", 6, lambda row: _seconds(row.e2e_p95)),
-    ("n", 4, lambda row: str(row.n)),
-]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `compare`."""
     parser.add_argument("--model", default="smollm2", help="smollm2 (default), tiny, or a model folder")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--schedulers", nargs="+", default=list(SCHEDULERS), choices=list(SCHEDULERS), metavar="NAME")
+    parser.add_argument(
+        "--schedulers",
+        nargs="+",
+        choices=list(SCHEDULERS),
+        metavar="NAME",
+        help=f"of {', '.join(SCHEDULERS)} (default: all; with --memory paged: iteration)",
+    )
     parser.add_argument("--requests", type=int, default=24, help="how many prompts, 1 to 24 (default 24)")
     parser.add_argument("--max-new-tokens", type=int, default=256)
-    parser.add_argument("--max-num-seqs", type=int, default=8, help="slots (default 8)")
+    parser.add_argument(
+        "--max-num-seqs",
+        type=int,
+        help="slots, each with a K/V region (default 8; with --memory paged 3, tiny 2: few, so that memory is short)",
+    )
     parser.add_argument("--rate", type=float, help="Poisson arrivals a second (default: all arrive at once)")
     parser.add_argument("--reserve", default="max", help="K/V region of a sequence: max, pow2 or exact")
+    parser.add_argument(
+        "--memory",
+        choices=["contiguous", "paged"],
+        help="paged: each batcher on contiguous regions, then on as many positions in blocks, with a slot a request",
+    )
+    parser.add_argument(
+        "--block-size",
+        type=int,
+        help="K/V positions of a block, with --memory paged (default 4, for these answers are short; servers take 16)",
+    )
     parser.add_argument("--out", type=Path, default=Path("figures/out"), help="folder for the pictures")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
 
@@ -49,6 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve, print, draw. Ends with 1 if the texts differ."""
     from minibatch.model import load_model
 
+    settle(arguments)
     prompts = chat_prompts("tiny" if arguments.model == "tiny" else "smollm2")
     if not 1 <= arguments.requests <= len(prompts):
         raise ValueError(f"--requests {arguments.requests}: must be between 1 and {len(prompts)}")
@@ -62,8 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
         model.request(name, text, arrival, max_new_tokens=arguments.max_new_tokens)
         for (name, text), arrival in zip(prompts[: arguments.requests], arrivals)
     ]
+    memories = ["contiguous", "paged"] if arguments.memory == "paged" else ["contiguous"]
     _serve(model, requests[:2], arguments, "iteration", short=True)  # first calls of a kernel are slow: not counted
-    traces = [_serve(model, requests, arguments, scheduler) for scheduler in arguments.schedulers]
+    traces = [_serve(model, requests, arguments, name, memory) for name in arguments.schedulers for memory in memories]
     texts = [
         {name: model.tokenizer.decode(record.tokens) for name, record in trace.requests.items()} for trace in traces
     ]
@@ -71,71 +80,48 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(_as_json(arguments, traces, texts), indent=1))
     else:
-        _print_table(arguments, traces, same)
-        for path in _draw(traces, arguments.out):
+        position_bytes = model.config.kv_bytes_per_token * model.llama.dtype.itemsize // 4
+        print_report(arguments, traces, same, position_bytes)
+        for path in draw(arguments, traces):
             print(path)
     return 0 if same else 1
 
 
-def _serve(model, requests: list[Request], arguments: argparse.Namespace, scheduler: str, short: bool = False) -> Trace:
+def settle(arguments: argparse.Namespace) -> None:
+    """Put in what was not given and depends on the kind of memory."""
+    paged = arguments.memory == "paged"
+    if arguments.block_size is not None and not paged:
+        raise ValueError(f"--block-size {arguments.block_size}: contiguous memory has no blocks; add --memory paged")
+    if arguments.block_size is None:
+        arguments.block_size = 4
+    if arguments.schedulers is None:
+        arguments.schedulers = ["iteration"] if paged else list(SCHEDULERS)
+    if arguments.max_num_seqs is None:
+        few = 2 if arguments.model == "tiny" else 3
+        arguments.max_num_seqs = few if paged else 8
+
+
+def _serve(
+    model,
+    requests: list[Request],
+    arguments: argparse.Namespace,
+    scheduler: str,
+    memory: str = "contiguous",
+    short: bool = False,
+) -> Trace:
     """One run of one batcher, with a bar that counts finished requests."""
     longest = max(len(request.prompt) for request in requests) + arguments.max_new_tokens - 1
-    engine = build_engine(model, scheduler, arguments.max_num_seqs, longest, arguments.reserve)
+    if memory == "paged":
+        pool = {"num_positions": arguments.max_num_seqs * longest, "block_size": arguments.block_size}
+        engine = build_engine(model, scheduler, len(requests), longest, memory=memory, **pool)
+    else:
+        engine = build_engine(model, scheduler, arguments.max_num_seqs, longest, arguments.reserve)
     if short:
         requests = [
             dataclasses.replace(r, sampling=dataclasses.replace(r.sampling, max_new_tokens=2)) for r in requests
         ]
-    with tqdm(total=len(requests), desc=f"{scheduler:>10}", unit="request", disable=short or None) as bar:
+    with tqdm(total=len(requests), desc=f"{scheduler:>10} {memory}", unit="request", disable=short or None) as bar:
         return engine.run(requests, on_step=lambda record: bar.update(len(record.finished)))
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _print_table(arguments: argparse.Namespace, traces: list[Trace], same: bool) -> None:
-    rows = [summarise(trace) for trace in traces]
-    print(
-        f"{arguments.model} in {arguments.dtype}, {len(traces[0].requests)} requests, {arguments.max_num_seqs} slots;"
-    )
-    print("seconds from arrival; tokens are output tokens of finished requests")
-    print()
-    print("".join(f"{heading:>{width + 1}}" for heading, width, _ in COLUMNS))
-    for row in rows:
-        print("".join(f"{cell(row):>{width + 1}}" for _, width, cell in COLUMNS))
-    print()
-    for line in _remarks(arguments, rows, same):
-        print(line)
-
-
-def _remarks(arguments: argparse.Namespace, rows: list[Summary], same: bool) -> list[str]:
-    """What the table cannot say by itself."""
-    by_name = {row.scheduler: row for row in rows}
-    lines = ["The texts are identical." if same else "THE TEXTS DIFFER: in float32, that is a defect."]
-    if {"static", "iteration"} <= by_name.keys():
-        static, iteration = by_name["static"], by_name["iteration"]
-        lines.append(
-            f"Iteration-level scheduling took {iteration.steps} steps where the static batch took {static.steps} "
-            f"({static.steps / iteration.steps:.2f}x), and {iteration.dead_slot_steps} dead slot-steps "
-            f"against {static.dead_slot_steps}."
-        )
-    if arguments.rate is None and "dynamic" in by_name:
-        lines.append("All requests arrive at once, so the dynamic batcher's window hardly matters; try --rate 2.")
-    if too_few(rows[0].n, 95):
-        lines.append(f"With n={rows[0].n}, p95 is simply the slowest request.")
-    return lines
-
-
-def _draw(traces: list[Trace], folder: Path) -> list[Path]:
-    """All batchers on one axis of steps, and on one of seconds."""
-    from minibatch.plot import save, slots
-
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for axis in ("steps", "seconds"):
-        paths.append(folder / f"compare_{axis}.png")
-        save(slots(traces, axis=axis), paths[-1])
-    return paths
 
 
 def _as_json(arguments: argparse.Namespace, traces: list[Trace], texts: list[dict[str, str]]) -> dict:
@@ -145,6 +131,19 @@ def _as_json(arguments: argparse.Namespace, traces: list[Trace], texts: list[dic
     for trace, text in zip(traces, texts):
         row = summarise(trace)
         digest = hashlib.sha256(json.dumps(text, sort_keys=True).encode()).hexdigest()
-        run = {"scheduler": trace.scheduler, "memory": "contiguous"}
-        runs.append(run | {field: getattr(row, field) for field in fields} | {"texts_sha256": digest})
+        run = {"scheduler": trace.scheduler, "memory": "paged" if trace.block_size else "contiguous"}
+        run |= {field: getattr(row, field) for field in fields} | {"texts_sha256": digest}
+        runs.append(run | (_memory_fields(trace) if arguments.memory else {}))
     return {"model": arguments.model, "requests": len(traces[0].requests), "runs": runs}
+
+
+def _memory_fields(trace: Trace) -> dict[str, float | int | None]:
+    """KV use: the share of all positions that hold a token; taken: that are a region's or stand in a block table."""
+    use, taken = kv_use_while_waiting(trace) or (None, None)
+    return {
+        "kv_positions": trace.steps[0].memory.capacity,
+        "peak_running": max(len(step.live) for step in trace.steps),
+        "kv_use_queued": use,
+        "kv_taken_queued": taken,
+        "preemptions": sum(len(step.preempted) for step in trace.steps),
+    }

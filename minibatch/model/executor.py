@@ -7,6 +7,7 @@ import torch
 
 from minibatch.model.kv_cache import KVCache, PackedAttention, PaddedAttention
 from minibatch.model.llama import Attend, Llama
+from minibatch.model.paged_kv import PagedKVCache
 from minibatch.model.sampling import sample
 from minibatch.step import Chunk, StepPlan, StepResult
 
@@ -14,24 +15,36 @@ from minibatch.step import Chunk, StepPlan, StepResult
 class TorchExecutor:
     """One forward pass a step over K/V tensors of `num_positions` tokens, which lie where the memory room says.
 
-    `seconds` of a step are measured, model and sampling together. A padded plan's prompts are computed as a
-    rectangle, pads and all; its decode rows include the dead ones.
+    With a `block_size` memory is paged, and `host_blocks` more blocks are kept in host memory for swapping.
+    `seconds` of a step are measured, moves of blocks, model and sampling together. A padded plan's prompts are
+    computed as a rectangle, pads and all; its decode rows include the dead ones.
     """
 
-    def __init__(self, llama: Llama, num_positions: int, max_model_len: int, batched_decode: bool = True):
+    def __init__(
+        self,
+        llama: Llama,
+        num_positions: int,
+        max_model_len: int,
+        batched_decode: bool = True,
+        block_size: int | None = None,
+        host_blocks: int = 0,
+    ):
         self.llama, self.batched_decode = llama, batched_decode
         self.vocab_size = llama.config.vocab_size
         self.max_model_len = min(max_model_len, llama.config.max_position_embeddings)
-        self.cache = KVCache(llama.config, num_positions, llama.dtype, llama.device)
+        pool = (llama.config, num_positions, llama.dtype, llama.device)
+        self.cache = PagedKVCache(*pool, block_size, host_blocks) if block_size else KVCache(*pool)
 
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
-        """Compute the plan's tokens, store their K and V, and choose the next token where one is due."""
+        """Move blocks, compute the plan's tokens, store their K and V, and choose the next token where one is due."""
         started = time.perf_counter()
-        # In the order of their regions, decodes of neighbouring regions are one view of the cache.
-        rows = sorted(plan.rows, key=lambda row: row.sequence.region.start)
-        last = self._padded(rows) if plan.num_padding_tokens else self._packed(rows)  # [rows, hidden]
-        self._check_finite(last, rows)
+        if plan.moves:
+            self.cache.apply(plan.moves)
+        rows = self.cache.order(plan.rows)
+        attend = self.attention(plan, rows)
+        last = self._padded(rows, attend) if isinstance(attend, PaddedAttention) else self._packed(rows, attend)
+        self._check_finite(last, attend.write_at)
         dead = set(plan.dead)
         scored = [i for i, row in enumerate(rows) if row.yields_token or row in dead]
         logits = self.llama.logits(last[scored])  # dead rows are scored like any other
@@ -41,19 +54,23 @@ class TorchExecutor:
         tokens = tuple(chosen.get(chunk.sequence) for chunk in plan.chunks)
         return StepResult(tokens, time.perf_counter() - started)
 
-    def _packed(self, rows: list[Chunk]) -> torch.Tensor:
-        """All rows' tokens end to end; returns the hidden state of each row's last one."""
+    def attention(self, plan: StepPlan, rows: list[Chunk]) -> PackedAttention | PaddedAttention:
+        """How this step's tokens look at each other."""
+        if plan.num_padding_tokens:
+            return PaddedAttention(self.cache, rows)
+        return PackedAttention(self.cache, rows, self.batched_decode)
+
+    def _packed(self, rows: list[Chunk], attend: Attend) -> torch.Tensor:
+        """All rows' tokens end to end; returns the hidden state [rows, hidden] of each row's last one."""
         tokens = [token for row in rows for token in row.sequence.tokens(row.start, row.count)]
         positions = [row.start + i for row in rows for i in range(row.count)]
-        attend = PackedAttention(self.cache, rows, self.batched_decode)
         ends = itertools.accumulate(row.count for row in rows)
         return self._forward(tokens, positions, attend, [end - 1 for end in ends])
 
-    def _padded(self, rows: list[Chunk]) -> torch.Tensor:
-        """All rows as long as the longest; returns the hidden state of each row's last real token."""
-        longest = max(row.count for row in rows)
+    def _padded(self, rows: list[Chunk], attend: PaddedAttention) -> torch.Tensor:
+        """All rows as long as the longest; returns the hidden state [rows, hidden] of each row's last real token."""
+        longest = attend.shape[1]
         tokens = [t for row in rows for t in (*row.sequence.tokens(row.start, row.count), *[0] * (longest - row.count))]
-        attend = PaddedAttention(self.cache, rows, longest)
         ends = [index * longest + row.count - 1 for index, row in enumerate(rows)]
         return self._forward(tokens, list(range(longest)) * len(rows), attend, ends)
 
@@ -62,12 +79,13 @@ class TorchExecutor:
         hidden = self.llama.forward(torch.tensor(tokens, device=device), torch.tensor(positions, device=device), attend)
         return hidden if len(ends) == len(hidden) else hidden[ends]
 
-    def _check_finite(self, last: torch.Tensor, rows: list[Chunk]) -> None:
-        """A value that is not finite fails the step, and must not stay behind for the region's next owner."""
+    def _check_finite(self, last: torch.Tensor, written: torch.Tensor) -> None:
+        """A value that is not finite fails the step, and must not stay behind for the next owner of its place.
+
+        What earlier steps wrote was finite, and may belong to others too (a shared prefix): it stays as it is.
+        """
         if torch.isfinite(last).all():
             return
-        for row in rows:
-            region = slice(row.sequence.region.start, row.sequence.region.stop)
-            self.cache.k[:, region] = 0
-            self.cache.v[:, region] = 0
+        self.cache.k[:, written] = 0
+        self.cache.v[:, written] = 0
         raise FloatingPointError("the model computed a value that is not finite")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from minibatch.memory import ContiguousMemory
+from minibatch.memory import Memory, PagedMemory
 from minibatch.model import checkpoint, smollm2
 from minibatch.model.config import ModelConfig
 from minibatch.model.executor import TorchExecutor
@@ -39,9 +39,14 @@ class Model:
         sampling.setdefault("stop_token_ids", self.tokenizer.eos_token_ids)
         return Request(request_id, tuple(self.tokenizer.chat(text, system)), SamplingParams(**sampling), arrival)
 
-    def executor(self, memory: ContiguousMemory, batched_decode: bool = True) -> TorchExecutor:
-        """An executor whose K/V tensors have the size of `memory`'s pool."""
-        return TorchExecutor(self.llama, memory.num_positions, memory.max_model_len, batched_decode)
+    def executor(self, memory: Memory, batched_decode: bool = True) -> TorchExecutor:
+        """An executor whose K/V tensors have the size of `memory`'s pool, in regions or in blocks as it says."""
+        paged = {}
+        if isinstance(memory, PagedMemory):
+            paged = {"block_size": memory.block_size, "host_blocks": memory.host_blocks or 0}
+        executor = TorchExecutor(self.llama, memory.num_positions, memory.max_model_len, batched_decode, **paged)
+        executor.memory = memory  # the engine asks: the scheduler must keep the books of these very tensors
+        return executor
 
 
 def load_model(name: str | Path = "tiny", dtype: str = "float32", device: str = "cpu") -> Model:
