@@ -12,6 +12,7 @@ from minibatch.plot.colours import Traces, named
 from minibatch.trace import StepRecord, Trace
 
 PREFILL, DECODE, DEAD, FAILED = "prefill", "decode", "dead", "failed"  # failed: the step raised, nothing was computed
+OWNED, SHARED = "owned", "shared"  # of blocks: by one sequence, by several
 AXES = ("steps", "seconds")
 
 
@@ -25,6 +26,15 @@ class Bar(NamedTuple):
     last: int
     left: float  # on the axis
     right: float
+
+
+class Preemption(NamedTuple):
+    """A request loses its slot as step `step` is planned, `at` that step's beginning on the axis."""
+
+    slot: int
+    request_id: str
+    step: int
+    at: float
 
 
 class Waiting(NamedTuple):
@@ -74,6 +84,17 @@ def holdings(all_bars: list[Bar]) -> list[list[Bar]]:
         else:
             groups.append([bar])
     return groups
+
+
+def preemptions(trace: Trace, axis: str = "steps") -> list[Preemption]:
+    """Who lost a slot, where and when. One that never computed anything since it got its slot leaves no mark."""
+    found, seat = [], {}  # request id -> the slot it was last seen in
+    for record in trace.steps:
+        for request_id in record.preempted:
+            if request_id in seat:
+                found.append(Preemption(seat.pop(request_id), request_id, record.step, span(record, axis)[0]))
+        seat |= {work.request_id: work.slot for work in record.live}
+    return found
 
 
 def waiting(trace: Trace, axis: str = "steps") -> list[Waiting]:

@@ -6,7 +6,7 @@ from matplotlib.lines import Line2D
 
 from minibatch.bench import Report, Row
 from minibatch.plot.colours import EMPTY, FLATLINE, INK, PALETTE, QUIET, RULE
-from minibatch.plot.figure import own_style
+from minibatch.plot.page import own_style
 
 MEASURED, ROOF = PALETTE[1], PALETTE[0]
 PARTS = (

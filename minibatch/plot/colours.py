@@ -18,6 +18,7 @@ INK, PALE_INK = "#1A1A1A", "#FFFFFF"
 QUIET = "#5F6368"  # axes, ticks, captions
 RULE = "#D9DCE0"  # frames and grid
 FAILED_RED = "#B00020"  # a step that raised
+USED, TAKEN = "#4A5563", "#C3CAD4"  # K/V positions that hold a token; that are taken and do not
 
 Traces = Trace | Sequence[Trace] | Mapping[str, Trace]  # what every picture accepts: one, several, several by name
 

@@ -9,7 +9,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from PIL import Image
 
-from minibatch.plot.figure import own_style
+from minibatch.plot.page import own_style
 
 
 def png(fig: Figure, dpi: int = 100, colours: int = 64) -> bytes:

@@ -3,7 +3,19 @@
 No matplotlib, so a step costs milliseconds. The ground is opaque white: the text stays readable in a dark notebook.
 """
 
-from minibatch.plot.bars import DEAD, DECODE, FAILED, PREFILL, Bar, arrivals, bars, cells, last_step, step_ticks
+from minibatch.plot.bars import (
+    DEAD,
+    DECODE,
+    FAILED,
+    PREFILL,
+    Bar,
+    arrivals,
+    bars,
+    cells,
+    last_step,
+    preemptions,
+    step_ticks,
+)
 from minibatch.plot.colours import (
     DEAD_GREY,
     EMPTY,
@@ -46,6 +58,7 @@ class SlotsSvg:
         self.traces, self.pairs, self.steps = traces, named(traces), last_step(traces)
         self.colours, self.row, self.font = palette_of(traces), row, max(9, round(0.44 * row))
         self.laid_out = [(name, trace, bars(trace), arrivals(trace)) for name, trace in self.pairs]
+        self.preempted = any(preemptions(trace) for _, trace in self.pairs)
         self.most_waiting = max((record.waiting for _, trace in self.pairs for record in trace.steps), default=0)
         pen = Pen(self.font)
         self.left = 12 + max(pen.wide("waiting"), *(pen.wide(f"slot {trace.num_slots - 1}") for _, trace in self.pairs))
@@ -96,6 +109,9 @@ class SlotsSvg:
         for bar in its_bars:
             if bar.first <= ran:
                 self._bar(pen, bar._replace(right=min(bar.right, ran)))
+        for lost in preemptions(trace):
+            if lost.step <= ran:
+                self._cross(pen, self.x(lost.at), (lost.slot + 0.5) * self.row)
         pen.down += height
         pen.line(self.left, 0, end, 0, RULE)
 
@@ -117,6 +133,13 @@ class SlotsSvg:
             height = 1.2 * self.font
             pen.rect(left + (width - words) / 2 - 1, top + (self.row - height) / 2, words + 2, height, plain)
         pen.text(left + width / 2, top + self.row / 2, bar.request_id, ink(plain), "middle")
+
+    def _cross(self, pen: Pen, x: float, y: float) -> None:
+        """Here a request was preempted: dark on a white rim."""
+        arm = 0.32 * self.font
+        for colour, width in ((EMPTY, 5), (INK, 2.5)):
+            pen.line(x - arm, y - arm, x + arm, y + arm, colour, width)
+            pen.line(x - arm, y + arm, x + arm, y - arm, colour, width)
 
     def _queue(self, pen: Pen, trace: Trace, ran: int, arriving: dict[str, float]) -> None:
         """Queue length so far, and under it a triangle for each arrival so far."""
@@ -166,4 +189,7 @@ class SlotsSvg:
                 pen.line(x, middle, x + 2 * self.font, middle, FLATLINE)
             pen.text(x + 2.5 * self.font, middle, word, QUIET)
             x += 4 * self.font + pen.wide(word)
+        if self.preempted:
+            self._cross(pen, x + 0.5 * self.font, middle)
+            pen.text(x + 1.5 * self.font, middle, "preempted", QUIET)
         pen.down += 1.8 * self.font

@@ -1,5 +1,7 @@
 """What a picture shows, in words: the caption, the alt text, one step read aloud."""
 
+from collections.abc import Sequence
+
 from minibatch.metrics import summarise
 from minibatch.plot.bars import DEAD, DECODE, FAILED, PREFILL, Bar, bars, cells
 from minibatch.plot.colours import Traces, named
@@ -19,18 +21,26 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def numbers(trace: Trace) -> tuple[str, str, str]:
-    """The three numbers every slot picture carries: steps, dead slot-steps, mean live slots."""
+def numbers(trace: Trace) -> list[str]:
+    """What every slot picture carries: steps, dead slot-steps, mean live slots; and preemptions, if any."""
     summary = summarise(trace)
     live = f"{summary.mean_live_slots:.2f} of {trace.num_slots} slots live on average"
-    return plural(summary.steps, "step"), plural(summary.dead_slot_steps, "dead slot-step"), live
+    preempted = sum(len(record.preempted) for record in trace.steps)
+    more = [plural(preempted, "preemption")] if preempted else []
+    return [plural(summary.steps, "step"), plural(summary.dead_slot_steps, "dead slot-step"), live, *more]
+
+
+def listing(words: Sequence[str]) -> str:
+    """A, B and C."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def caption(traces: Traces) -> str:
     """One sentence with the numbers the figure shows."""
     pairs = named(traces)
     first = pairs[0][1].requests
-    said = ["{} takes {} with {} and {}".format(name, *numbers(trace)) for name, trace in pairs]
+    named_numbers = [(name, numbers(trace)) for name, trace in pairs]
+    said = [f"{name} takes {steps} with {listing(rest)}" for name, (steps, *rest) in named_numbers]
     if all(trace.requests.keys() == first.keys() for _, trace in pairs):
         said[0] = f"For {'the same ' if len(pairs) > 1 else ''}{plural(len(first), 'request')}, {said[0]}"
     return "; ".join(said) + "."
@@ -59,21 +69,30 @@ def _step_of(trace: Trace, step: int) -> str:
     record = trace.steps[step - 1]
     doing = {slot: DOES[kind].format(request_id) for slot, (request_id, kind) in cells(record).items()}
     slots = ", ".join(f"slot {slot} {doing.get(slot, 'is free')}" for slot in range(trace.num_slots))
-    return f"{slots}; {record.waiting} waiting"
+    lost = f"; {listing(record.preempted)} preempted" if record.preempted else ""
+    return f"{slots}; {record.waiting} waiting{lost}"
 
 
 def _described(name: str, trace: Trace) -> str:
     if not trace.steps:
         return f"{name}: no step has run."
-    steps, dead, live = numbers(trace)
     served = f"{plural(len(trace.requests), 'request')} on {plural(trace.num_slots, 'slot')}"
-    words = f"{name}: {served}, {steps}, {dead}, {live}."
+    words = f"{name}: {served}, {', '.join(numbers(trace))}."
     all_bars = bars(trace)
     if len(all_bars) <= SPELT_OUT:
         by_slot = [[bar for bar in all_bars if bar.slot == slot] for slot in range(trace.num_slots)]
         listed = [f"slot {slot}: " + (", ".join(map(_bar, row)) or "empty") for slot, row in enumerate(by_slot)]
         words += f" {'; '.join(listed)}.".replace("slot", "Slot", 1)
-    return f"{words} {_queue(trace)}"
+    return f"{words}{_lost(trace)} {_queue(trace)}"
+
+
+def _lost(trace: Trace) -> str:
+    """The first preemptions, by name."""
+    lost = [f"{name} in step {record.step}" for record in trace.steps for name in record.preempted]
+    if not lost:
+        return ""
+    more = ["others"] if len(lost) > SPELT_OUT else []
+    return f" Preempted, marked by a cross: {listing(lost[:SPELT_OUT] + more)}."
 
 
 def _bar(bar: Bar) -> str:
