@@ -288,7 +288,7 @@ show(fig, words)
 # * **Queue time**, from arrival until first scheduled: the grey bar. B comes in the middle of a step and waits 20 ms for it to end.
 # * **TTFT**, time to first token, counts from arrival: the queue, and then the prefill (hatched).
 # * **ITL**, inter-token latency, is every gap between two dots. One of A's is 55 ms among gaps of 21 and 22: that step was longer, for it
-#   held B's 34 prompt tokens too. Article 1 calls this an *engasgo*; cutting the prefill into pieces (notebook 04, planned) shortens it.
+#   held B's 34 prompt tokens too. Article 1 calls this an *engasgo*; cutting the prefill into pieces (notebook 04) shortens it.
 # * **E2E**, end to end: from arrival to the last token.
 
 # %% [markdown]
@@ -304,7 +304,7 @@ show(fig, words)
 # | prefill | prefill, pré-preenchimento; `Sequencia.Iniciar` hides one | a `Chunk` that starts at 0 | 00 |
 # | decode | decode, decodificação | a `Chunk` of one token | 00 |
 # | step, iteration | passo, iteração, etapa; `ExecutarUmPassoDeDecode` | `Engine.step`, `StepPlan` | 00, 02 |
-# | KV cache | KV cache, cache de valor-chave | `KVCache` (the tensors), `ContiguousMemory` (who may use what) | 00, 05 planned |
+# | KV cache | KV cache, cache de valor-chave | `KVCache` (the tensors), `ContiguousMemory`, `PagedMemory` (who may use what) | 00, 05, 06 |
 # | batch | lote | `StepPlan.chunks` | 02 |
 # | static batch | fornada, lote estático, grupo fixo | `StaticBatcher` | 02 |
 # | dynamic batch, window | batching dinâmico, janela; `prazoEstourou` | `DynamicBatcher.max_wait` | 02 |
@@ -313,13 +313,14 @@ show(fig, words)
 # | slot; free slot | slot, posição; vaga, slot vago; `SlotsMaximos` | `max_num_seqs`, `Sequence.slot` | 00 |
 # | dead slot | slot morto, lugar morto | `StepPlan.dead`, `Summary.dead_slot_steps` | 02 |
 # | waiting queue | fila; `fila.TryReceber` | `Scheduler.waiting` | 02 |
-# | admit | admissão, entrada; `MemoriaLivreParaKvCache` | `Scheduler.admit`, `ContiguousMemory.admit` | 02, 07 planned |
+# | admit, admission control | admissão, entrada, controle de admissão; `MemoriaLivreParaKvCache` | `IterationScheduler.admit_one`, `ContiguousMemory.admit` | 02, 03, 07 |
 # | finish, leave | saída; `s.Terminou`, `EntregarAsync` | `Sequence.is_finished`, `Scheduler.leave`, `Engine.stream` | 00, 02 |
-# | reserve | reserva, reserva não usada | `ContiguousMemory.reserve`, `MemoryUse` | 02, 05 planned |
-# | stall (a long ITL at an admission) | engasgo, interferência de admissão | `Latency.itl` | 00, 04 planned |
-# | chunked prefill, token budget | prefill fatiado, pré-preenchimento fragmentado, chunked prefill, orçamento de tokens | planned | 04 |
-# | block, block table | bloco, página, mapa de blocos | planned | 06 |
-# | preempt: recompute or swap | preempção: recálculo ou troca (swap) | `Status.PREEMPTED`, planned | 07 |
+# | reserve | reserva, reserva não usada | `ContiguousMemory.reserve`, `MemoryUse`, `schedulers/reserve.py` | 02, 05, 07 |
+# | stall (a long ITL at an admission) | engasgo, interferência de admissão | `Latency.itl` | 00, 04 |
+# | chunked prefill, token budget | prefill fatiado, pré-preenchimento fragmentado, chunked prefill, orçamento de tokens | `Chunked.token_budget` | 04 |
+# | block, block table | bloco, página, mapa de blocos | `PagedMemory`, `Sequence.block_table` | 06 |
+# | prefix hit, copy-on-write | compartilhamento de prefixo | `PrefixIndex`, `PagedMemory.fork` | 06 |
+# | preempt: recompute or swap | preempção: recálculo ou troca (swap) | `Evict`, `Status.PREEMPTED` | 07 |
 # | selective batching | selective batching | `Llama.forward`, `PackedAttention` | 03 |
 # | queue time, TTFT | tempo na fila, tempo até o primeiro token | `Latency.queue`, `Latency.ttft` | 00 |
 # | ITL | latência entre tokens, intervalos de streaming | `Latency.itl` | 00 |
@@ -336,10 +337,10 @@ show(fig, words)
 # | [01 Why batch](01_why_batch.ipynb) | Why does a decode step cost nearly the same for one request or for eight? | ready |
 # | [02 Static batching](02_static_batching.ipynb) | What does a batch that closes waste? | ready |
 # | [03 Iteration level](03_iteration_level.ipynb) | What changes when the batch never closes? | ready |
-# | 04 Chunked prefill | How does a long prompt enter without a stall? | planned |
-# | 05 KV memory | How many sequences fit, and what is reserved in vain? | planned |
-# | 06 Paged KV cache | What do blocks and block tables change? | planned |
-# | 07 Preemption and admission | What happens when memory runs out? | planned |
+# | [04 Chunked prefill](04_chunked_prefill.ipynb) | How does a long prompt enter without a stall? | ready |
+# | [05 KV memory](05_kv_memory.ipynb) | How many sequences fit, and what is reserved in vain? | ready |
+# | [06 Paged KV cache](06_paged_kv_cache.ipynb) | What do blocks and block tables change? | ready |
+# | [07 Preemption and admission](07_preemption_and_admission.ipynb) | What happens when memory runs out? | ready |
 # | 08 Paged attention in CUDA | How does a kernel read a block table? | planned |
 # | 09 Operating limit | What load can a big GPU carry within its targets? | planned |
 #
@@ -353,8 +354,8 @@ show(fig, words)
 # | o tamanho do ganho, e de onde ele vem | 02, 03; 09 planned | `metrics.py` (`dead_slot_factor`), `workload.py` |
 # | o diagrama: fornada contra fluxo | 02, 03 | `plot/figure.py` (`slots`) |
 # | o código que denuncia o servidor antigo | 02, 03 | `schedulers/static.py`, `schedulers/iteration.py`, `engine.py` |
-# | o preço: a fornada tinha uma virtude | 00 (section 6); 04 planned | `metrics.py` (`latency`) |
-# | a consequência que ninguém anuncia: a memória virou o palco | 05, 06, 07 planned | `memory/contiguous.py` today |
+# | o preço: a fornada tinha uma virtude | 00 (section 6), 04 | `schedulers/mix.py`, `metrics.py` (`latency`) |
+# | a consequência que ninguém anuncia: a memória virou o palco | 05, 06, 07 | `memory/`, `schedulers/reserve.py`, `schedulers/evict.py` |
 # | Insights & Takeaways | "What you saw" at the end of each notebook | |
 #
 # **Article 2, *Lotes Contínuos a partir dos Primeiros Princípios***
@@ -362,10 +363,10 @@ show(fig, words)
 # | section | notebook | code |
 # |---|---|---|
 # | O que exatamente é lote contínuo e por que o lote estático falhou? | 02, 03 | `schedulers/` |
-# | Como o cache KV interage com lotes contínuos no nível do sistema? | 00; 05, 06 planned | `memory/`, `model/kv_cache.py` |
-# | Principais mecanismos: política de preempção | 07 planned | |
-# | Principais mecanismos: controle de admissão | 07 planned | `ContiguousMemory.refusal` and `admit` today |
-# | Principais mecanismos: pré-preenchimento fragmentado | 04 planned | |
+# | Como o cache KV interage com lotes contínuos no nível do sistema? | 00, 05, 06 | `memory/`, `model/kv_cache.py` |
+# | Principais mecanismos: política de preempção | 07 | `schedulers/evict.py`, `memory/paged.py` |
+# | Principais mecanismos: controle de admissão | 07 | `schedulers/reserve.py`, `schedulers/join.py` |
+# | Principais mecanismos: pré-preenchimento fragmentado | 04 | `schedulers/mix.py` |
 #
 # **Article 3, *Continuous batching: mais capacidade para servir LLMs***
 #
@@ -376,9 +377,9 @@ show(fig, words)
 # | Batching estático, dinâmico e contínuo: o que muda? | 02, 03 | `schedulers/` |
 # | Batching dinâmico no vLLM: confira quando o lote pode mudar | 02, 03 | `schedulers/dynamic.py`; streaming: `engine.py`, `async_engine.py` |
 # | Um exemplo de escalonamento | 03 | `simulate/scripted.py` |
-# | Por que o throughput aumenta e onde o KV cache impõe limites | 01; 05 planned | `model/linear.py`, `memory/` |
-# | PagedAttention aproveita melhor a memória | 06, 08 planned | |
-# | O que acontece com a latência? | 00 (section 6); 04 planned | `metrics.py` |
+# | Por que o throughput aumenta e onde o KV cache impõe limites | 01, 05 | `model/linear.py`, `memory/` |
+# | PagedAttention aproveita melhor a memória | 06; 08 planned | `memory/paged.py` |
+# | O que acontece com a latência? | 00 (section 6), 04 | `metrics.py`, `schedulers/mix.py` |
 # | Batching contínuo em LLMs com pouca e muita demanda | 09 planned | `workload.py` |
 # | Servidores de LLM com batching contínuo: suporte e limites | last cell of each notebook; 09 planned | |
 # | Onde as promessas passam do ponto | 03; 09 planned | `metrics.py` |

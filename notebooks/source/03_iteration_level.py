@@ -11,7 +11,7 @@
 # * what the "10 to 20 times" of article 1 is made of;
 # * why the texts do not change.
 #
-# Previous: [02 Static batching](02_static_batching.ipynb) · Next: 04 Chunked prefill (planned)
+# Previous: [02 Static batching](02_static_batching.ipynb) · Next: [04 Chunked prefill](04_chunked_prefill.ipynb)
 
 # %%
 import asyncio
@@ -30,6 +30,7 @@ from minibatch.model import kv_cache
 from minibatch.plot import Player, alt, caption, show, show_source, slots, slots_text
 from minibatch.plot.colours import PALETTE
 from minibatch.schedulers import DynamicBatcher, IterationScheduler, Scheduler, StaticBatcher
+from minibatch.schedulers.mix import WholePrefills
 from minibatch.simulate import ScriptedExecutor
 from minibatch.workload import (
     azure_trace,
@@ -59,7 +60,7 @@ from minibatch.workload import (
 # | `ativas` | who holds a slot | `active` |
 # | saída: `s.Terminou`, `EntregarAsync`, `Remove` | who has finished leaves *now* | the first `for` |
 # | admissão: `ativas.Count < SlotsMaximos` | while a slot is free | `len(active) < num_slots` |
-# | `MemoriaLivreParaKvCache()` | and memory for its KV cache | left out here; `memory.admit` in section 2 |
+# | `MemoriaLivreParaKvCache()` | and memory for its KV cache | left out here; `_fits` in section 2 |
 # | `fila.TryReceber(out var nova)` | the next of the queue | `queue.popleft()` |
 # | `Sequencia.Iniciar(nova)` | enters; this hides a whole prefill | `active[request] = length` |
 # | `fila.AguardarAsync()`, `continue` | nobody here: wait | `if not active: continue` |
@@ -106,20 +107,27 @@ print(f"{steps} steps; A, B, C end in steps {list(ends.values())}")
 # %% [markdown]
 # ## 2. The same in the package
 #
-# `IterationScheduler` is short, because `Scheduler` does most of it for every scheduler: `admit` is the article's *admissão*, with its two
-# conditions, slot and memory; `leave` is its *saída*, called as soon as a last token is known.
+# `IterationScheduler` leaves to a *mix policy* what a step contains; notebook 04 has three of them. This one is the article's, and the
+# default. `draft` is the step being put together; `compute` adds a sequence to it, `admit` lets in the next of the queue:
 
 # %%
-show_source(IterationScheduler)
+show_source(WholePrefills.fill)
+
+# %% [markdown]
+# Behind `draft.admit` stands the article's *admissão*, with its two conditions: a slot, and memory (`_fits` asks for it). Nobody may pass
+# the head of the queue here (`may_pass`), and nothing is ever `preempted`; both are stories of notebook 07.
 
 # %%
-show_source(Scheduler.admit)
+show_source(IterationScheduler.admit_one)
+
+# %% [markdown]
+# And `leave` is its *saída*, called as soon as a last token is known:
 
 # %%
 show_source(Scheduler.leave)
 
 # %% [markdown]
-# `StaticBatcher` (notebook 02) differs in two places: it calls `admit` only when nothing is running, and its `leave` waits for the last.
+# `StaticBatcher` (notebook 02) differs in two places: it lets nobody in while anybody is running, and its `leave` waits for the last.
 # That is the whole difference between the two servers. A, B and C again, through the engine:
 
 
@@ -235,15 +243,15 @@ for work, call in zip(record.live, attention.call_args_list):
 # ## 5. The same text, whatever the batch
 #
 # If sequences share nothing but the moment, the scheduler must not change what they say. `tokens_sha256` is a fingerprint of every token of
-# every answer. All 24 on 8 slots, then the eight shortest through each of the three batchers on 3 slots, and one at a time:
+# every answer. All 24 on 8 slots, then the six shortest through each of the three batchers on 3 slots, and one at a time:
 
 # %%
 for run in (static, iteration):
     print(f"{run.scheduler:9} 24 requests on 8 slots  {tokens_sha256(run)[:16]}")
-short = sorted(requests, key=lambda request: len(written[request.request_id]))[:8]
+short = sorted(requests, key=lambda request: len(written[request.request_id]))[:6]
 for scheduler, num_slots in [("static", 3), ("dynamic", 3), ("iteration", 3), ("iteration", 1)]:
     run = build_engine(model, scheduler, max_num_seqs=num_slots, max_model_len=128).run(short)
-    print(f"{scheduler:9}  8 requests on {num_slots} slots  {tokens_sha256(run)[:16]}")
+    print(f"{scheduler:9}  6 requests on {num_slots} slots  {tokens_sha256(run)[:16]}")
 
 # %% [markdown]
 # Two conditions stand behind that. The run is **greedy**, so that the choice depends on the scores alone; and it is in **float32**. The
@@ -480,7 +488,7 @@ await serve_three()
 # * In steps at saturation the gain is 1.0 for equal lengths, below 2 for uniform ones, about 8 for Azure code on 32 slots. At a
 #   latency bound it can be far more, and depends on the bound.
 #
-# **And what does it cost?** Two conditions guard the door of `admit`: a slot, and memory. And when somebody enters, the step grows:
+# **And what does it cost?** Two conditions guard the door: a slot, and memory. And when somebody enters, the step grows:
 
 # %%
 sizes = {step.step: sum(work.count for work in step.live) for step in iteration.steps[1:]}
@@ -553,4 +561,4 @@ attempt(check_hard_queue, hard_queue)
 #   TensorRT-LLM backend inside it.
 # * **transformers**, `src/transformers/generation/continuous_batching/scheduler.py`: `FIFOScheduler`, small enough to read next.
 #
-# Next: 04 Chunked prefill (planned): how a long prompt enters without a stall.
+# Next: [04 Chunked prefill](04_chunked_prefill.ipynb): how a long prompt enters without a stall.
