@@ -9,6 +9,7 @@ from minibatch.openmp import settle_waiting
 settle_waiting(os.environ)  # before torch is imported
 
 from minibatch.commands import bench, compare, doctor, models  # noqa: E402
+from minibatch.cuda.errors import BuildError, KernelUnavailable  # noqa: E402
 
 COMMANDS = {"compare": compare, "models": models, "doctor": doctor, "bench": bench}
 
@@ -25,7 +26,12 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         return COMMANDS[arguments.command].run(arguments)
-    except (ValueError, OSError) as error:  # how our own refusals come: bad input, a bad file
+    except (
+        ValueError,
+        OSError,
+        KernelUnavailable,
+        BuildError,
+    ) as error:  # our own refusals: bad input, a bad file, ...
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

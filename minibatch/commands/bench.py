@@ -1,4 +1,4 @@
-"""Measure this machine: `bench model`, a model's step time for batch 1 to 64; `bench scheduler`, a decision's cost."""
+"""Measure: `bench model`, a step's time for batch 1 to 64; `bench scheduler`, a decision's; `bench kernels`, CUDA's."""
 
 import argparse
 import dataclasses
@@ -7,7 +7,7 @@ import json
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bench`."""
-    parser.add_argument("what", choices=["model", "scheduler"])
+    parser.add_argument("what", choices=["model", "scheduler", "kernels"])
     parser.add_argument("--model", default="smollm2", help="smollm2 (default), tiny, or a model folder")
     parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"])
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64], metavar="B")
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print."""
-    return _scheduler(arguments) if arguments.what == "scheduler" else _model(arguments)
+    return {"model": _model, "scheduler": _scheduler, "kernels": _kernels}[arguments.what](arguments)
 
 
 def _model(arguments: argparse.Namespace) -> int:
@@ -50,4 +50,21 @@ def _scheduler(arguments: argparse.Namespace) -> int:
         print(json.dumps({"machine": machine(), "rows": [dataclasses.asdict(row) for row in rows]}, indent=1))
     else:
         print(format_scheduler_table(rows))
+    return 0
+
+
+def _kernels(arguments: argparse.Namespace) -> int:
+    import torch
+    from tqdm import tqdm
+
+    from minibatch.bench.kernels import RUNGS, bench_kernels, format_kernel_table, torch_ms
+    from minibatch.bench.machine import machine
+
+    torch.set_num_threads(1)  # as the emulator's
+    rows = list(tqdm(bench_kernels(), desc="bench kernels", total=len(RUNGS), unit="rung", disable=None))
+    if arguments.json:
+        rows = [dataclasses.asdict(row) for row in rows]
+        print(json.dumps({"machine": machine(), "torch_ms": torch_ms(), "rows": rows}, indent=1))
+    else:
+        print(format_kernel_table(rows, torch_ms()))
     return 0

@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve, print, draw. Ends with 1 if the texts differ."""
     from minibatch.model import load_model
 
-    settle(arguments)
+    _settle(arguments)
     prompts = chat_prompts("tiny" if arguments.model == "tiny" else "smollm2")
     if not 1 <= arguments.requests <= len(prompts):
         raise ValueError(f"--requests {arguments.requests}: must be between 1 and {len(prompts)}")
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if same else 1
 
 
-def settle(arguments: argparse.Namespace) -> None:
+def _settle(arguments: argparse.Namespace) -> None:
     """Put in what was not given and depends on the kind of memory."""
     paged = arguments.memory == "paged"
     if arguments.block_size is not None and not paged:

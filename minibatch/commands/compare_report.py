@@ -1,12 +1,15 @@
 """What `compare` prints and draws: a table of batchers, or one of memories."""
 
 import argparse
+import os
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 
 from minibatch.metrics import Summary, kv_use_while_waiting, summarise, too_few
 from minibatch.trace import Trace
+
+KERNEL = "MINIBATCH_KERNEL"  # `minibatch.cuda.backends.VARIABLE`, without its torch
 
 # (heading, width, how to print it) of a table's columns
 Columns = list[tuple[str, int, Callable[[Trace, Summary], str]]]
@@ -18,6 +21,8 @@ def print_report(arguments: argparse.Namespace, traces: list[Trace], same: bool,
     pool = _pool(arguments, traces, position_bytes) if paged else f"{arguments.max_num_seqs} slots"
     print(f"{arguments.model} in {arguments.dtype}, {len(traces[0].requests)} requests, {pool};")
     print("seconds from arrival; tokens are output tokens of finished requests")
+    if paged and os.environ.get(KERNEL, "auto") not in ("auto", "torch"):
+        print(f"paged attention by the handwritten kernel, {KERNEL}={os.environ[KERNEL]}")
     print()
     columns = MEMORIES if paged else BATCHERS
     print("".join(f"{heading:>{width + 1}}" for heading, width, _ in columns))

@@ -5,6 +5,7 @@ import time
 
 import torch
 
+from minibatch.model.kernel_attention import KernelAttention, kernel_backend
 from minibatch.model.kv_cache import KVCache, PackedAttention, PaddedAttention
 from minibatch.model.llama import Attend, Llama
 from minibatch.model.paged_kv import PagedKVCache
@@ -15,7 +16,8 @@ from minibatch.step import Chunk, StepPlan, StepResult
 class TorchExecutor:
     """One forward pass a step over K/V tensors of `num_positions` tokens, which lie where the memory room says.
 
-    With a `block_size` memory is paged, and `host_blocks` more blocks are kept in host memory for swapping.
+    With a `block_size` memory is paged, and `host_blocks` more blocks are kept in host memory for swapping; attention
+    then goes through a handwritten kernel if $MINIBATCH_KERNEL names one (see `kernel_attention.kernel_backend`).
     `seconds` of a step are measured, moves of blocks, model and sampling together. A padded plan's prompts are
     computed as a rectangle, pads and all; its decode rows include the dead ones.
     """
@@ -34,6 +36,7 @@ class TorchExecutor:
         self.max_model_len = min(max_model_len, llama.config.max_position_embeddings)
         pool = (llama.config, num_positions, llama.dtype, llama.device)
         self.cache = PagedKVCache(*pool, block_size, host_blocks) if block_size else KVCache(*pool)
+        self.kernel = kernel_backend(self.cache) if block_size else None
 
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
@@ -54,10 +57,12 @@ class TorchExecutor:
         tokens = tuple(chosen.get(chunk.sequence) for chunk in plan.chunks)
         return StepResult(tokens, time.perf_counter() - started)
 
-    def attention(self, plan: StepPlan, rows: list[Chunk]) -> PackedAttention | PaddedAttention:
+    def attention(self, plan: StepPlan, rows: list[Chunk]) -> PackedAttention | PaddedAttention | KernelAttention:
         """How this step's tokens look at each other."""
         if plan.num_padding_tokens:
             return PaddedAttention(self.cache, rows)
+        if self.kernel:
+            return KernelAttention(self.cache, rows, self.kernel)
         return PackedAttention(self.cache, rows, self.batched_decode)
 
     def _packed(self, rows: list[Chunk], attend: Attend) -> torch.Tensor:
