@@ -5,6 +5,8 @@ stub and in notebooks/solutions/NN_name.py, to
 
     {"check": check_x, "right": [two or more functions], "wrong": [(function, word of the message), five or more]}
 
+and, if it needs what a machine may lack, SKIP, the reason why its exercises are left out or "".
+
 The stub is taken out of the notebook's source and the reference out of the solutions, so neither can be forgotten.
 """
 
@@ -34,9 +36,15 @@ def load(path: Path):
     return module
 
 
+def marks_of(table):
+    """A table may say in SKIP why its checks cannot run on this machine."""
+    reason = getattr(table, "SKIP", "")
+    return [pytest.mark.skip(reason=reason)] if reason else []
+
+
 TABLES = [load(path) for path in sorted((ROOT / "tests" / "checks").glob("nb*.py"))]
 EXERCISES = [
-    pytest.param(table.NOTEBOOK, name, answers, id=f"{table.NOTEBOOK}-{name}")
+    pytest.param(table.NOTEBOOK, name, answers, id=f"{table.NOTEBOOK}-{name}", marks=marks_of(table))
     for table in TABLES
     for name, answers in table.TABLE.items()
 ]

@@ -18,7 +18,7 @@ from minibatch import plot
 from minibatch.plot import colours
 from minibatch.plot.bars import arrivals, bars, extent, holdings, waiting
 from minibatch.plot.colours import contrast, ink, tint
-from minibatch.plot.source import source_of
+from minibatch.plot.source import part_of, source_of
 from minibatch.trace import MemoryUse, RequestRecord, StepRecord, Trace, Work
 
 BOTH = ("steps", "seconds")
@@ -574,6 +574,39 @@ def test_show_source_in_a_terminal_prints_it(capsys):
     plot.show_source(Work)
     header, code, _ = source_of(Work)
     assert capsys.readouterr().out == f"# {header}\n{code}"
+
+
+@pytest.fixture
+def cpp(tmp_path):
+    path = tmp_path / "kernel.cuh"
+    path.write_text("// a kernel\n  int row = 0;\n  for (;;) {\n    ++row;\n  }\n}\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    "begin, end, header, code",
+    [
+        ("", "", "lines 1 to 6", "// a kernel\n  int row = 0;\n  for (;;) {\n    ++row;\n  }\n}\n"),
+        ("for", "}", "lines 3 to 5", "for (;;) {\n  ++row;\n}\n"),
+        ("row", "row", "lines 2 to 4", "int row = 0;\nfor (;;) {\n  ++row;\n"),
+        ("++row", "", "lines 4 to 6", "    ++row;\n  }\n}\n"),
+    ],
+)
+def test_a_part_of_a_file(cpp, begin, end, header, code):
+    assert part_of(cpp, begin, end) == (f"kernel.cuh, {header}", code, int(header.split()[1]))
+
+
+def test_a_part_of_a_file_in_a_notebook(cpp, shown):
+    plot.show_source(cpp, "for", "}")
+    (output,) = shown
+    assert output["data"]["text/plain"] == "// kernel.cuh, lines 3 to 5\nfor (;;) {\n  ++row;\n}"
+    assert 'color: #007020; font-weight: bold">for' in output["data"]["text/html"]
+
+
+@pytest.mark.parametrize("begin, end, message", [("while", "", "begin='while'"), ("row", "while", "end='while'")])
+def test_a_part_that_is_not_there_is_refused(cpp, begin, end, message):
+    with pytest.raises(ValueError, match=message):
+        plot.show_source(cpp, begin, end)
 
 
 @pytest.mark.parametrize("obj", [STATIC, 3, len])

@@ -341,7 +341,7 @@ show(fig, words)
 # | [05 KV memory](05_kv_memory.ipynb) | How many sequences fit, and what is reserved in vain? | ready |
 # | [06 Paged KV cache](06_paged_kv_cache.ipynb) | What do blocks and block tables change? | ready |
 # | [07 Preemption and admission](07_preemption_and_admission.ipynb) | What happens when memory runs out? | ready |
-# | 08 Paged attention in CUDA | How does a kernel read a block table? | planned |
+# | [08 Paged attention in CUDA](08_paged_attention_cuda.ipynb) | How does a kernel read a block table? | ready |
 # | 09 Operating limit | What load can a big GPU carry within its targets? | planned |
 #
 # **Article 1, *O Lote Que Nunca Fecha***
@@ -378,7 +378,7 @@ show(fig, words)
 # | Batching dinâmico no vLLM: confira quando o lote pode mudar | 02, 03 | `schedulers/dynamic.py`; streaming: `engine.py`, `async_engine.py` |
 # | Um exemplo de escalonamento | 03 | `simulate/scripted.py` |
 # | Por que o throughput aumenta e onde o KV cache impõe limites | 01, 05 | `model/linear.py`, `memory/` |
-# | PagedAttention aproveita melhor a memória | 06; 08 planned | `memory/paged.py` |
+# | PagedAttention aproveita melhor a memória | 06, 08 | `memory/paged.py`, `cuda/kernels/` |
 # | O que acontece com a latência? | 00 (section 6), 04 | `metrics.py`, `schedulers/mix.py` |
 # | Batching contínuo em LLMs com pouca e muita demanda | 09 planned | `workload.py` |
 # | Servidores de LLM com batching contínuo: suporte e limites | last cell of each notebook; 09 planned | |

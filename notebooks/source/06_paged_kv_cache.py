@@ -14,6 +14,7 @@
 
 # %%
 from collections import deque
+from copy import deepcopy
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -468,11 +469,12 @@ print("forked:        ", a.block_table, b.block_table, "owners", books.pool.owne
 # (position 6). Who copies, which block, and how often?
 
 # %%
-books.grow(b, 6)  # room for position 5, which is about to be written
-print("B wants to write", a.block_table, b.block_table, "owners", books.pool.owners, *books.take_moves())
-books.grow(a, 7)
-print("A wants to write", a.block_table, b.block_table, "owners", books.pool.owners, *books.take_moves())
-audit(books)
+later, one, two = deepcopy((books, a, b))  # so that this cell can be run again
+later.grow(two, 6)  # room for position 5, which is about to be written
+print("B wants to write", one.block_table, two.block_table, "owners", later.pool.owners, *later.take_moves())
+later.grow(one, 7)
+print("A wants to write", one.block_table, two.block_table, "owners", later.pool.owners, *later.take_moves())
+audit(later)
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -534,7 +536,7 @@ for name in ("s0", "s3", "s5"):
 books = PagedMemory(num_blocks=10, block_size=4, prefix_cache=True)
 
 
-def enter(name, prompt, answer=()):
+def enter(books, name, prompt, answer=()):
     """Admit a sequence, compute its prompt, let it write an answer."""
     sequence = Sequence(request(name, prompt, 8))
     books.admit(sequence, num_tokens=len(prompt))
@@ -547,8 +549,8 @@ def enter(name, prompt, answer=()):
     return sequence
 
 
-r0 = enter("R0", range(15), answer=[15, 16])
-r1 = enter("R1", [*range(10), 90, 91, 92, 93])
+r0 = enter(books, "R0", range(15), answer=[15, 16])
+r1 = enter(books, "R1", [*range(10), 90, 91, 92, 93])
 for name, sequence in [("R0", r0), ("R1", r1)]:
     books.release(sequence)
     print(f"{name} leaves; free, front first: {books.pool.free_order()}; still findable: {len(books.index)}")
@@ -558,9 +560,10 @@ for name, sequence in [("R0", r0), ("R1", r1)]:
 # afterwards?
 
 # %%
-r2 = enter("R2", [*range(12), *range(40, 57)])
-print("free, front first:", books.pool.free_order(), "still findable:", [b for b in range(10) if b in books.index])
-audit(books)
+later = deepcopy(books)  # so that this cell can be run again
+r2 = enter(later, "R2", [*range(12), *range(40, 57)])
+print("free, front first:", later.pool.free_order(), "still findable:", [b for b in range(10) if b in later.index])
+audit(later)
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -583,17 +586,17 @@ audit(books)
 # %%
 print("a table that points to another's block:")
 r2.block_table[7], kept = 5, r2.block_table[7]
-audit(books)
+audit(later)
 r2.block_table[7] = kept
 print("a block freed twice:")
-books.pool.owners[9] -= 1
-audit(books)
-books.pool.owners[9] += 1
+later.pool.owners[9] -= 1
+audit(later)
+later.pool.owners[9] += 1
 print("one more token stored than there is room for:")
 r2.num_computed_tokens += 4
-audit(books)
+audit(later)
 r2.num_computed_tokens -= 4
-audit(books)
+audit(later)
 
 # %% [markdown]
 # ## What you saw

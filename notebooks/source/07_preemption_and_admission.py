@@ -12,7 +12,7 @@
 # * how many may overtake a large request, and what goes wrong where nobody counts;
 # * how a server can be busy all day computing the same prompts over and over.
 #
-# Previous: [06 The paged KV cache](06_paged_kv_cache.ipynb) · Next: 08 The CUDA kernel (planned)
+# Previous: [06 The paged KV cache](06_paged_kv_cache.ipynb) · Next: [08 Paged attention in CUDA](08_paged_attention_cuda.ipynb)
 
 # %%
 from dataclasses import replace
@@ -640,4 +640,4 @@ attempt(check_claim, claim)
 # * **transformers**, `src/transformers/generation/continuous_batching/scheduler.py`: `safety_margin` (0.15 of the blocks) is a watermark;
 #   `offloading_manager.py` swaps to pinned memory where `cpu_offload_space` allows it, and otherwise makes a soft reset, its word for recompute.
 #
-# Next: 08 The CUDA kernel (planned).
+# Next: [08 Paged attention in CUDA](08_paged_attention_cuda.ipynb).
