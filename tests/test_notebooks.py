@@ -1,9 +1,11 @@
 """Every committed notebook runs from top to bottom in a fresh kernel: from an empty folder, without GPU and network.
+What it prints and draws is what was committed.
 
 Says which cell fails and why, and prints the slowest cells. A notebook whose first cell says that it needs SmolLM2 is
 skipped where the model has not been fetched; in CI (CI=true) a missing model is a failure.
 """
 
+import importlib.util
 import os
 import re
 import sys
@@ -18,6 +20,9 @@ from nbclient.exceptions import CellExecutionError
 from traitlets.config import Config
 
 ROOT = Path(__file__).resolve().parents[1]
+SPEC = importlib.util.spec_from_file_location("build", ROOT / "notebooks" / "build.py")
+build = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(build)
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CELL_SECONDS = 300  # against a cell that hangs
 CPU_SECONDS = 600  # against a notebook that runs away; "under 60 s on 2 cores" is measured, not tested
@@ -31,9 +36,10 @@ ALONE = {
     "PIP_NO_INDEX": "1",
     **{name: NOWHERE for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")},
 }
-USAGE = """import resource
+# Not ru_maxrss: a process starts with that of the one it was forked from, which is this one.
+USAGE = """import re, resource
 _usage = resource.getrusage(resource.RUSAGE_SELF)
-print(_usage.ru_utime + _usage.ru_stime, _usage.ru_maxrss)"""
+print(_usage.ru_utime + _usage.ru_stime, re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])"""
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -72,7 +78,7 @@ def run(notebook, folder: Path) -> list[tuple[float, int]]:
     )
     failed = None
     try:
-        client.execute(env=os.environ | ALONE | {"PYTHONHASHSEED": "1"})
+        client.execute(env=os.environ | ALONE | {"PYTHONHASHSEED": "random"})
     except CellExecutionError as error:
         failed = error
     if failed:  # outside the except block, or pytest would print the chain as well
@@ -97,19 +103,25 @@ def executions(request, tmp_path_factory):
 
 
 def execute(path: Path, folder: Path) -> tuple[float, float, list[tuple[float, int]]]:
-    """Run a notebook; returns its CPU seconds, its peak memory in GiB, and its cells' times, slowest first."""
+    """Run a notebook and compare its outputs with the committed ones, as `notebooks/build.py --check` does.
+
+    Returns its CPU seconds, its peak memory in GiB, and its cells' times, slowest first.
+    """
     notebook = read(path)
     measured = sys.platform == "linux"  # elsewhere `resource` is missing, or counts otherwise
     notebook.cells.append(nbformat.v4.new_code_cell(USAGE if measured else "print(0, 0)"))
     slowest = run(notebook, folder)
     cpu_seconds, peak_kib = (float(word) for word in notebook.cells.pop().outputs[0].text.split())
     assert not list(folder.iterdir()), "the notebook left files behind"
+    build.freeze(notebook, path.stem)
+    drifted = build.check(path.stem, notebook)
+    assert not drifted, "; ".join(drifted)
     return cpu_seconds, peak_kib / 2**20, slowest
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_runs_top_to_bottom(path, executions):
-    """Under one hash seed; `notebooks/build.py --check` runs them under a random one and compares what they print."""
+    """Under a random hash seed, and with the committed outputs."""
     cpu_seconds, peak_gib, slowest = executions[path].result()
     print(f"{path.name}: {cpu_seconds:.0f} s of CPU, peak {peak_gib:.2f} GiB; slowest cells", end=" ")
     print(", ".join(f"#{index} {seconds:.1f} s" for seconds, index in slowest[:3]))
