@@ -69,7 +69,7 @@ def assert_drained(scheduler):
     assert memory.use()[:2] == (0, 0), "all memory returned"
     if isinstance(memory, PagedMemory):
         assert len(set(memory.pool.free_order())) == memory.num_blocks, "all blocks returned"
-        assert len(memory._host_free) == (memory.host_blocks or 0), "all host blocks returned"
+        assert len(memory._host.free) == (memory.host_blocks or 0), "all host blocks returned"
 
 
 def membership(trace):

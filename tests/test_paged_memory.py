@@ -17,10 +17,10 @@ def snapshot(memory):
         dict(memory.pool.owners),
         memory.pool.free_order(),
         index,
-        sorted(memory._host_free),
+        sorted(memory._host.free),
         list(memory.moves),
         list(memory.events),
-        {id(one): (list(one.block_table), one.num_computed_tokens) for one in [*memory._holders, *memory._swapped]},
+        {id(one): (list(one.block_table), one.num_computed_tokens) for one in [*memory._holders, *memory._host.places]},
         (memory.hit_tokens, memory.asked_tokens),
     )
 
@@ -170,11 +170,11 @@ def test_what_is_swapped_out_comes_back_to_where_it_stopped(length):
     one = admitted(memory, "A", length, output=9)
     used = len(one.block_table)
     assert memory.swap_out(one) and one.block_table == [] and memory.holds(one)
-    assert memory.pool.num_free == 5 and len(memory._host_free) == 4 - used
+    assert memory.pool.num_free == 5 and len(memory._host.free) == 4 - used
     memory.check_integrity()
     assert memory.admit(one, length + 1) and one.num_computed_tokens == length
     assert [move.kind for move in memory.take_moves()] == ["out"] * used + ["in"] * used
-    assert len(memory._host_free) == 4
+    assert len(memory._host.free) == 4
     memory.check_integrity()
 
 
@@ -183,7 +183,7 @@ def test_a_swapped_one_that_is_released_leaves_the_host_pool():
     one = admitted(memory, "A", 8)
     assert memory.swap_out(one)
     memory.release(one)
-    assert not memory.holds(one) and sorted(memory._host_free) == [0, 1]
+    assert not memory.holds(one) and sorted(memory._host.free) == [0, 1]
 
 
 @pytest.mark.parametrize("host_blocks", [None, 0, 1])

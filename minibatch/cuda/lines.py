@@ -26,6 +26,12 @@ class Place(NamedTuple):
         return f"{Path(self.path).name}:{self.line}{calls}"
 
     @property
+    def order(self) -> tuple[tuple[str, int], ...]:
+        """Sorts places as the kernel comes by: by its own line, then by those of what it calls there."""
+        frames = (*self.callers[::-1], (self.path, self.line))
+        return tuple((Path(path).name, line) for path, line in frames)
+
+    @property
     def source(self) -> str:
         """The line as written, without indentation; empty if the file is not here."""
         return linecache.getline(self.path, self.line).strip() if self.line else ""

@@ -75,14 +75,14 @@ class LineUse:
 
 
 def by_line(run: Run) -> list[LineUse]:
-    """The requests of a run by source line, operation, array and size, in the order of the source."""
+    """The requests of a run by source line, operation, array and size, in the order of the kernel's source."""
     made = requests(run)
     where = places(run.library, made["pc"])
     known = list(dict.fromkeys(where.values()))
     line = np.array([known.index(where[pc]) for pc in made["pc"].tolist()], dtype=int)
     ids, first = _group(line, made["operation"], made["array"], made["size"])
     uses = [_line_use(run, known[line[at]], made[ids == group]) for group, at in enumerate(first)]
-    return sorted(uses, key=lambda use: (use.place.path, use.place.line, use.place.callers, use.array, use.operation))
+    return sorted(uses, key=lambda use: (use.place.order, use.array, use.operation))
 
 
 def table(run: Run) -> str:

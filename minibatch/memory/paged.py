@@ -5,9 +5,9 @@ Source: PagedAttention (Kwon et al., SOSP 2023, section 4); article 1, "a memór
 
 from collections import Counter
 from dataclasses import dataclass
-from itertools import chain
 
 from minibatch.memory.blocks import BlockPool
+from minibatch.memory.host import HostBlocks
 from minibatch.memory.prefix import PrefixIndex
 from minibatch.request import Request, Sequence
 from minibatch.step import MemoryEvent, Move
@@ -46,8 +46,7 @@ class PagedMemory:
         self.moves: list[Move] = []
         self.events: list[MemoryEvent] = []
         self._holders: dict[Sequence, _Holding] = {}
-        self._swapped: dict[Sequence, list[int]] = {}  # sequence -> its blocks in the host pool
-        self._host_free = list(range(host_blocks or 0))
+        self._host = HostBlocks(host_blocks or 0)
         self.hit_tokens = self.asked_tokens = 0  # of the prefix cache, since the start
 
     @property
@@ -78,7 +77,7 @@ class PagedMemory:
         if sequence in self._holders:
             raise ValueError(f"request {sequence.request_id!r} holds blocks already")
         blocks, spare = self.blocks_for(num_tokens or sequence.request.kv_need), self.pool.num_free - keep_free
-        if sequence in self._swapped:
+        if sequence in self._host.places:
             return blocks <= spare and self._swap_in(sequence, blocks)
         if self._can_fork(sequence):
             shared = self.blocks_for(len(sequence.request.prompt))
@@ -134,18 +133,22 @@ class PagedMemory:
 
     def release(self, sequence: Sequence) -> None:
         """Give everything back, the tail first: the end of a chain is of use to fewer than its beginning."""
-        if sequence in self._swapped:
-            self._host_free += self._swapped.pop(sequence)
+        if sequence in self._host.places:
+            self._host.give_back(sequence)
             return
-        if self._holders.pop(sequence, None) is None:
+        if sequence not in self._holders:
             raise ValueError(f"request {sequence.request_id!r} holds no blocks to release")
+        self._leave(sequence)
+
+    def _leave(self, sequence: Sequence) -> None:
+        del self._holders[sequence]
         for block in reversed(sequence.block_table):
             self._give_back(sequence, block)
         sequence.block_table = []
 
     def holds(self, sequence: Sequence) -> bool:
         """True if it has blocks here or in host memory."""
-        return sequence in self._holders or sequence in self._swapped
+        return sequence in self._holders or sequence in self._host.places
 
     # ---- sharing ----
 
@@ -191,20 +194,18 @@ class PagedMemory:
     def swap_out(self, sequence: Sequence) -> bool:
         """Move what a sequence has stored to host memory and give its blocks back; False if there is no room."""
         stored = sequence.block_table[: self.blocks_for(sequence.num_computed_tokens)]
-        if not stored or len(stored) > len(self._host_free):
+        places = self._host.take(sequence, len(stored)) if stored else None
+        if places is None:
             return False
-        places = [self._host_free.pop() for _ in stored]
         self.moves += [Move("out", block, place) for block, place in zip(stored, places)]
-        self.release(sequence)
-        self._swapped[sequence] = places
+        self._leave(sequence)
         return True
 
     def _swap_in(self, sequence: Sequence, blocks: int) -> bool:
-        places = self._swapped.pop(sequence)
         self._holders[sequence] = _Holding()
         self._take(sequence, blocks)
+        places = self._host.give_back(sequence)
         self.moves += [Move("in", place, block) for place, block in zip(places, sequence.block_table)]
-        self._host_free += places
         return True
 
     # ---- single blocks ----
@@ -261,11 +262,6 @@ class PagedMemory:
             assert stored <= room, f"{name!r} stored {stored} in {room}"
             owners.update(table)
         assert owners == self.pool.owners, f"tables say {dict(owners)}, owner counts {self.pool.owners}"
-        for sequence, places in self._swapped.items():
-            name, need = sequence.request_id, self.blocks_for(sequence.num_computed_tokens)
-            assert not sequence.block_table, f"{name!r} is swapped out and holds blocks"
-            assert len(places) == need, f"{name!r} in host memory: needs {need} blocks, has {len(places)}"
-        host = sorted(chain(self._host_free, *self._swapped.values()))
-        assert host == list(range(self.host_blocks or 0)), "host blocks lost or doubled"
+        self._host.check_integrity(self.block_size)
         if self.index is not None:
             self.index.check_integrity(self._holders, self.block_size)

@@ -5,6 +5,7 @@ import pytest
 from compiled_kernels import Kernels, arrays, needs_compiler
 
 from minibatch.cuda import pictures, trace
+from minibatch.cuda.lines import Place
 from minibatch.cuda.simulated import Run
 
 pytestmark = needs_compiler
@@ -136,3 +137,11 @@ def test_picture_of_traffic():
     assert pictures.traffic_bars_words({"k1": 8.0, "k6": 1.0}).endswith("k1 8.00, k6 1.00.")
     with pytest.raises(ValueError, match="times_ideal"):
         pictures.traffic_bars({})
+
+
+def test_lines_follow_in_the_order_of_the_kernel_wherever_the_files_lie():
+    """A line inside a function of another file stands where the kernel calls it."""
+    for kernel, other in (("/a/kernel.cuh", "/z/common.cuh"), ("/z/kernel.cuh", "/a/common.cuh")):
+        inside = [Place(other, line, ((kernel, 20),)) for line in (7, 3)]
+        places = [Place(kernel, 30), *inside, Place(kernel, 10)]
+        assert [place.line for place in sorted(places, key=lambda place: place.order)] == [10, 3, 7, 30]
