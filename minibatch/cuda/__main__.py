@@ -1,5 +1,5 @@
-"""`python -m minibatch.cuda doctor`: what is here and what is missing. `python -m minibatch.cuda run FILE.cuh`: try a
-kernel on a small scene; silent if it is right."""
+"""`python -m minibatch.cuda doctor`: what is here and what is missing. `python -m minibatch.cuda run FILE.cuh ...`: try
+kernels on a small scene; silent if they are right."""
 
 import argparse
 import sys
@@ -14,10 +14,10 @@ from minibatch.cuda.scene import LENGTHS
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in SCALARS}
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(file: Path, arguments: argparse.Namespace) -> int:
     """Try one file. Returns 0 if it is right, 1 if something was found."""
     attempt = try_kernel(
-        arguments.file,
+        file,
         DTYPES[arguments.dtype],
         arguments.heads,
         arguments.kv_heads,
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.backwards,
     )
     if not attempt.ok:
-        print(attempt)
+        print(f"{file}\n{attempt}" if len(arguments.files) > 1 else attempt)
         return 1
     if arguments.table:
         print(attempt.table())
@@ -41,17 +41,17 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m minibatch.cuda", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     commands.add_parser("doctor", help="what is here and what is missing")
-    _run_arguments(commands.add_parser("run", help="try a kernel on a small scene; silent if it is right"))
+    _run_arguments(commands.add_parser("run", help="try kernels on a small scene; silent if they are right"))
     arguments = parser.parse_args(argv)
     try:
-        return run(arguments) if arguments.command == "run" else doctor()
+        return max(run(file, arguments) for file in arguments.files) if arguments.command == "run" else doctor()
     except (ValueError, OSError, KernelUnavailable) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
 
 def _run_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, help="a rung of the ladder, changed as you like")
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a rung of the ladder, changed as you like")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--checked", action="store_true", help="check every access (this is the default)")
     how.add_argument("--fast", action="store_true", help="check the numbers alone; a wrong address may crash")

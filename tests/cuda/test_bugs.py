@@ -85,6 +85,15 @@ def test_the_command_names_file_and_line(capsys):
 
 
 @needs_compiler
+def test_several_files_are_tried_and_named(capsys):
+    right, wrong = LADDER / "k1_thread.cuh", BUGS / "int_overflow.cuh"
+    assert main(["run", str(right), str(wrong), str(right)]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == str(wrong) and said[1].startswith("out of bounds at int_overflow.cuh")
+    assert str(right) not in said
+
+
+@needs_compiler
 def test_a_mistake_in_the_c_plus_plus_is_the_compiler_s_first_error():
     source = (LADDER / "k1_thread.cuh").read_text().replace("float score = 0.f;", "floatt score = 0.f;")
     error = try_kernel(source).error
