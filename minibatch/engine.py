@@ -1,7 +1,7 @@
 """The loop: schedule, execute, update, record. Nothing else happens in a serving engine. Introduced in notebook 02."""
 
+import math
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
@@ -14,6 +14,25 @@ from minibatch.trace import StepRecord, Trace
 
 class EngineError(RuntimeError):
     """A request could not be served to its end; the cause is chained."""
+
+
+class Arrivals:
+    """Requests still to come, the next one known. `time` is its arrival, infinite if there is none."""
+
+    def __init__(self, requests: Iterable[Request]):
+        if not isinstance(requests, Iterator):
+            requests = iter(sorted(requests, key=lambda request: request.arrival))  # stable: a tie keeps its order
+        self._rest, self._next, self.time = requests, None, 0.0
+        self.next()
+
+    def next(self) -> Request | None:
+        """Take the next one."""
+        taken, self._next = self._next, next(self._rest, None)
+        before, self.time = self.time, self._next.arrival if self._next else math.inf
+        if self.time < before and taken:
+            late, early = taken.request_id, self._next.request_id
+            raise ValueError(f"requests: {early!r} arrives before {late!r}, which an iterator gave first")
+        return taken
 
 
 class Executor(Protocol):
@@ -33,13 +52,14 @@ class Engine:
     same loop, and arrivals are replayed against that clock.
     """
 
-    def __init__(self, scheduler: Scheduler, executor: Executor):
+    def __init__(self, scheduler: Scheduler, executor: Executor, trace: Trace | None = None):
         if getattr(executor, "memory", scheduler.memory) is not scheduler.memory:
             raise ValueError("executor: built for another memory than the scheduler's; give both the same object")
         self.scheduler, self.executor = scheduler, executor
         self.now = 0.0
         self.open: dict[str, Sequence] = {}  # submitted and not ended, by request id
-        self.trace = Trace(scheduler.name, scheduler.max_num_seqs, getattr(scheduler.memory, "block_size", None))
+        block_size = getattr(scheduler.memory, "block_size", None)
+        self.trace = trace or Trace(scheduler.name, scheduler.max_num_seqs, block_size)
 
     def step(self) -> StepRecord | None:
         """One iteration; None if there is nothing to do at this moment.
@@ -47,6 +67,8 @@ class Engine:
         A step that raises fails the requests that were in it, and only those: their memory returns, the
         record says why, and the engine goes on.
         """
+        for sequence in self.scheduler.expire(self.now):
+            self._close(sequence)
         plan = self.scheduler.schedule(self.now)
         if not plan.chunks:
             return None
@@ -94,25 +116,26 @@ class Engine:
         return True
 
     def run(self, requests: Iterable[Request], on_step: Callable[[StepRecord], None] | None = None) -> Trace:
-        """Serve all of them, each from its arrival on; returns the trace. Refused ones are recorded, and warned of."""
-        pending = deque(
-            sorted(requests, key=lambda request: request.arrival)
-        )  # stable: equal arrivals keep their order
-        refused = []
+        """Serve all of them, each from its arrival on; returns the trace. Refused ones are recorded, and warned of.
+
+        An iterator is read as time goes by and must be in order of arrival; any other collection may be in any order.
+        """
+        coming = Arrivals(requests)
+        refused, first = 0, None
         while True:
-            while pending and pending[0].arrival <= self.now:
+            while coming.time <= self.now:
                 try:
-                    self.submit(pending.popleft())
+                    self.submit(coming.next())
                 except RequestRefused as why:
-                    refused.append(why)
-            self.scheduler.more_coming = bool(pending)
+                    refused, first = refused + 1, first or why
+            self.scheduler.more_coming = coming.time < math.inf
             record = self.step()
-            if record is None and not self._sleep(pending[0].arrival if pending else None):
+            if record is None and not self._sleep(coming.time):
                 break
             if record and on_step:
                 on_step(record)
         if refused:
-            warnings.warn(f"{len(refused)} request(s) refused; the first: {refused[0]}", stacklevel=2)
+            warnings.warn(f"{refused} request(s) refused; the first: {first}", stacklevel=2)
         return self.trace
 
     def stream(self, request: Request, ends: Callable[[int], bool] | None = None) -> Iterator[int]:
@@ -127,7 +150,7 @@ class Engine:
         try:
             while sent < len(sequence.output) or not sequence.is_finished:
                 if sent == len(sequence.output) and self.step() is None:
-                    self._sleep(None)
+                    self._sleep(math.inf)
                 for token in sequence.output[sent:]:
                     sent += 1
                     yield token
@@ -136,16 +159,17 @@ class Engine:
             if not sequence.is_finished:
                 self.abort(sequence.request_id)
 
-    def _sleep(self, next_arrival: float | None) -> bool:
+    def _sleep(self, next_arrival: float) -> bool:
         """Nothing to do: move the clock to the next thing that can happen. False if nothing ever will."""
-        times = [time for time in (next_arrival, self.scheduler.wake_at()) if time is not None]
-        if times:
-            self.now = max(self.now, min(times))
+        wake = self.scheduler.wake_at()
+        soonest = next_arrival if wake is None else min(next_arrival, wake)
+        if soonest < math.inf:
+            self.now = max(self.now, soonest)
         elif self.open:
             raise EngineError(
                 f"scheduler {self.scheduler.name!r} is stuck: {len(self.open)} requests open, none scheduled"
             )
-        return bool(times)
+        return soonest < math.inf
 
     def _close(self, sequence: Sequence) -> None:
         del self.open[sequence.request_id]
@@ -158,9 +182,8 @@ class Engine:
             return "request_id", request.request_id, "is being served already; wait for it to end or choose another id"
         if not prompt:
             return "prompt", prompt, "is empty; give at least one token"
-        for token in prompt:
-            if not isinstance(token, int) or not 0 <= token < vocab:
-                return "prompt", token, f"is not a token id; ids run from 0 to {vocab - 1}"
+        if wrong := _not_an_id(prompt, vocab):
+            return "prompt", *wrong, f"is not a token id; ids run from 0 to {vocab - 1}"
         if problem := request.sampling.problem():
             return problem
         parent = self.open.get(request.fork_of)
@@ -171,9 +194,14 @@ class Engine:
         if request.kv_need > limit:
             most = limit - len(prompt) + 1
             return "max_new_tokens", request.sampling.max_new_tokens, f"with this prompt it can be {most} at most"
-        if why := self.scheduler.memory.refusal(request):
-            return "max_new_tokens", request.sampling.max_new_tokens, why
-        return None
+        return self.scheduler.refusal(request)
+
+
+def _not_an_id(prompt: tuple[int, ...], vocab: int) -> list[object]:
+    """The first of a prompt's tokens that is no token id, if there is one. In most prompts all are, told fast."""
+    if {int}.issuperset(map(type, prompt)) and min(prompt) >= 0 and max(prompt) < vocab:
+        return []
+    return [token for token in prompt if not isinstance(token, int) or not 0 <= token < vocab][:1]
 
 
 def raise_if_broken(sequence: Sequence) -> None:

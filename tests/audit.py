@@ -53,7 +53,7 @@ def _check_blocks(scheduler, memory):
             filled[block] = max(filled[block], min(sequence.num_computed_tokens - place * size, size))
     assert memory.use() == (sum(filled.values()), len(tables) * size, memory.num_blocks * size)
     swapped = sum(memory.blocks_for(sequence.num_computed_tokens) for sequence in scheduler.waiting)
-    assert len(memory._host_free) + swapped == (memory.host_blocks or 0), "free + swapped == host blocks"
+    assert len(memory._host.free) + swapped == (memory.host_blocks or 0), "free + swapped == host blocks"
 
 
 def check_step(engine, record, before):

@@ -25,7 +25,7 @@ def _corruptions():
         one.num_computed_tokens = 9
 
     def host_lost(memory, one):
-        memory._host_free.pop()
+        memory._host.free.pop()
 
     def early(memory, one):
         one.num_computed_tokens = 4

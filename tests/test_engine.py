@@ -240,3 +240,22 @@ def test_books_and_tensors_must_be_of_one_memory(tiny):
     with pytest.raises(ValueError, match="executor: built for another memory"):
         Engine(IterationScheduler(2, ContiguousMemory(16, 16)), tiny.executor(memory))
     assert Engine(IterationScheduler(2, memory), tiny.executor(memory)).executor.memory is memory
+
+
+def test_an_iterator_of_requests_is_read_as_time_goes_by():
+    engine, read = Engine(IterationScheduler(1), ScriptedExecutor()), []
+
+    def coming():
+        for at in (0.0, 1.0, 50.0, 60.0):
+            read.append((at, engine.now))
+            yield request(f"R{at}", 4, 3, arrival=at)
+
+    trace = engine.run(coming())
+    assert len(trace.finished) == 4
+    assert read == [(0.0, 0.0), (1.0, 0.0), (50.0, 3.0), (60.0, 50.0)], "one ahead, no more"
+
+
+def test_an_iterator_out_of_order_is_refused():
+    engine = Engine(IterationScheduler(1), ScriptedExecutor())
+    with pytest.raises(ValueError, match="requests: 'B' arrives before 'A'"):
+        engine.run(iter([request("A", 4, 3, arrival=2.0), request("B", 4, 3, arrival=1.0)]))

@@ -4,7 +4,7 @@ import heapq
 from collections import deque
 
 from minibatch.memory import ContiguousMemory, Memory, PagedMemory
-from minibatch.request import FinishReason, Sequence, Status
+from minibatch.request import FinishReason, Request, Sequence, Status
 from minibatch.step import Chunk, StepPlan, StepResult
 
 
@@ -38,6 +38,15 @@ class Scheduler:
     def wake_at(self) -> float | None:
         """When schedule() would decide otherwise though nobody arrived; None if only an arrival can change it."""
         return None
+
+    def refusal(self, request: Request) -> tuple[str, object, str] | None:
+        """Why this request is turned away, as (field, value, why): it can never fit, or the queue is full by a rule."""
+        why = self.memory.refusal(request)
+        return ("max_new_tokens", request.sampling.max_new_tokens, why) if why else None
+
+    def expire(self, now: float) -> list[Sequence]:
+        """Sequences that have waited too long, by a rule: taken out of the queue and ended. Most know no such rule."""
+        return []
 
     def submit(self, sequence: Sequence) -> None:
         """Put a sequence at the end of the queue."""
