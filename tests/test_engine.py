@@ -248,14 +248,14 @@ def test_an_iterator_of_requests_is_read_as_time_goes_by():
     def coming():
         for at in (0.0, 1.0, 50.0, 60.0):
             read.append((at, engine.now))
-            yield request(f"R{at}", 4, 3, arrival=at)
+            yield request(f"R{at}", 3, arrival=at)
 
     trace = engine.run(coming())
     assert len(trace.finished) == 4
-    assert read == [(0.0, 0.0), (1.0, 0.0), (50.0, 3.0), (60.0, 50.0)], "one ahead, no more"
+    assert read == [(0.0, 0.0), (1.0, 0.0), (50.0, 1.0), (60.0, 50.0)], "one ahead, no more"
 
 
 def test_an_iterator_out_of_order_is_refused():
     engine = Engine(IterationScheduler(1), ScriptedExecutor())
     with pytest.raises(ValueError, match="requests: 'B' arrives before 'A'"):
-        engine.run(iter([request("A", 4, 3, arrival=2.0), request("B", 4, 3, arrival=1.0)]))
+        engine.run(iter([request("A", 3, arrival=2.0), request("B", 3, arrival=1.0)]))

@@ -22,8 +22,10 @@ class ModelSpec:
     parameters: float
     bytes_per_value: float = 2  # of K and V
     bytes_per_weight: float = 2
+    heads: int = 0  # of the queries; 0: as many as of K and V
 
     def __post_init__(self):
+        object.__setattr__(self, "heads", self.heads or self.kv_heads)
         for field in self.__slots__:
             value = getattr(self, field)
             if not (math.isfinite(value) and value > 0):
@@ -39,21 +41,26 @@ class ModelSpec:
         """All parameters."""
         return self.parameters * self.bytes_per_weight
 
+    @property
+    def hidden(self) -> int:
+        """Width of a token between two layers."""
+        return self.heads * self.head_dim
+
 
 # Shapes are those of each model's published config.json; parameters are counted from it, to four digits.
 MODELS = {
-    "SmolLM2-135M": ModelSpec(30, 3, 64, 0.1345e9),
+    "SmolLM2-135M": ModelSpec(30, 3, 64, 0.1345e9, heads=9),
     "Llama-2-7B": ModelSpec(32, 32, 128, 6.738e9),
-    "Llama-3-8B": ModelSpec(32, 8, 128, 8.030e9),
+    "Llama-3-8B": ModelSpec(32, 8, 128, 8.030e9, heads=32),
     "OPT-13B": ModelSpec(40, 40, 128, 12.853e9),
-    "Llama-2-70B": ModelSpec(80, 8, 128, 68.98e9),
+    "Llama-2-70B": ModelSpec(80, 8, 128, 68.98e9, heads=64),
     "OPT-66B": ModelSpec(64, 72, 128, 66e9),  # 132 GB of weights in the vLLM paper, table 1
     "GPT-3 175B": ModelSpec(96, 96, 128, 174.6e9),
 }
 
 # Bytes as the data sheets name them. A card of "80 GB" has 80 GiB, of which the driver keeps some; and a server keeps
 # back 8 to 10 % and room for activations (vLLM: gpu_memory_utilization). That is what `usable` is for below.
-CARDS = {"A100-40": 40 * GB, "A100-80": 80 * GB, "H100": 80 * GB, "H200": 141 * GB}
+CARDS = {"A100-40": 40 * GB, "A100-80": 80 * GB, "H100": 80 * GB, "H200": 141 * GB, "L4": 24 * GB}
 
 
 def kv_pool_bytes(model: ModelSpec, memory_bytes: float, usable: float = 1.0) -> float:
