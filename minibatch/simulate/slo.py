@@ -55,7 +55,7 @@ class SLO:
         return cls(tuple(Target(*target) for target in targets))
 
     def missed(self, trace: StreamingTrace) -> list[str]:
-        """In words, each target that a run missed. Where requests were turned away, or nobody was served, that is said."""
+        """In words, each target that a run missed; or that requests were not served, which no percentile tells."""
         lost = sum(trace.ended.values())
         if lost or not len(trace.column("ttft")):
             return [f"{lost} requests not served"]
