@@ -149,6 +149,8 @@ class Sequence:
     def tokens(self, start: int, count: int) -> tuple[int, ...]:
         """Token ids [start, start + count) of prompt and output laid end to end."""
         prompt = self.request.prompt
+        if start + count <= len(prompt):
+            return prompt[start : start + count]
         from_output = slice(max(start - len(prompt), 0), max(start + count - len(prompt), 0))
         return prompt[start : start + count] + tuple(self.output[from_output])
 

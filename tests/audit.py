@@ -6,6 +6,8 @@ from minibatch.memory import PagedMemory
 from minibatch.request import Status
 from minibatch.schedulers import IterationScheduler
 from minibatch.schedulers.mix import PrefillFirst
+from minibatch.schedulers.mix_cut import OneCutPrompt
+from minibatch.schedulers.mix_whole import PromptsInGroups, PromptsOrDecodes
 
 
 def check_books(engine):
@@ -88,19 +90,21 @@ def _check_tokens(engine, record, before):
         ends_at = work.start + work.count if work and not record.error else None
         grown = ends_at == entry.prompt_tokens + len(output)
         assert entry.tokens[: len(output)] == output and len(entry.tokens) == len(output) + grown, f"tokens of {name!r}"
-        assert (name in record.finished) == (name not in engine.open) == bool(entry.finish_reason), "one terminal event"
+        ended = name in record.finished or (work is None and entry.finish_reason == "aborted")  # it waited too long
+        assert ended == (name not in engine.open) == bool(entry.finish_reason), "one terminal event"
         assert len(entry.token_times) == len(entry.tokens), f"times of {name!r}"
 
 
 def _check_budget(mix, record):
-    """`PrefillFirst` has a budget for prompts: a decode of everyone may pass it, and no prompt is beside it."""
+    """Where prompts and decodes are apart, the budget is one of prompts: a decode of everyone may pass it."""
     counts = [work.count for work in record.live]
     prefills = [work for work in record.live if work.count > 1 or work.prefill]
     decodes = [work for work in record.live if work not in prefills and work.request_id not in record.admitted]
-    apart = isinstance(mix, PrefillFirst)
+    apart = isinstance(mix, PrefillFirst | PromptsOrDecodes | PromptsInGroups | OneCutPrompt)
     if mix.token_budget is not None and (prefills or not apart):
         assert sum(counts) <= mix.token_budget, f"{sum(counts)} tokens in a step, budget {mix.token_budget}"
-    assert not (apart and prefills and decodes), f"prompts and decodes in one step: {record.live}"
+    mixed = not apart or getattr(mix, "mixed", False)
+    assert mixed or not (prefills and decodes), f"prompts and decodes in one step: {record.live}"
     if mix.chunk_cap is not None:
         assert max(counts) <= mix.chunk_cap, f"a chunk of {max(counts)}, cap {mix.chunk_cap}"
 

@@ -5,7 +5,7 @@ import pytest
 from minibatch.memory import PagedMemory
 from minibatch.schedulers import IterationScheduler
 from minibatch.schedulers.evict import Evict
-from minibatch.schedulers.join import ByPriority, SmallOnesPass
+from minibatch.schedulers.join import ByPriority, LongestPrefix, SmallOnesPass
 from minibatch.schedulers.mix import Chunked, PrefillFirst
 from minibatch.schedulers.reserve import NewTokenRatio, Profiled, PromptOnly
 
@@ -13,6 +13,11 @@ IMPOSSIBLE = [
     ("block_size=0", lambda: PagedMemory(4, 0)),
     ("num_blocks=0", lambda: PagedMemory(0, 4)),
     ("host_blocks=-1", lambda: PagedMemory(4, 4, host_blocks=-1)),
+    ("prefix_cache='lru': choose one of hash, radix", lambda: PagedMemory(4, 4, prefix_cache="lru")),
+    ("longest_prefix.*needs a PagedMemory with a prefix_cache", lambda: IterationScheduler(join="longest_prefix")),
+    ("needs a PagedMemory with", lambda: IterationScheduler(2, PagedMemory(4, 4), join="longest_prefix")),
+    ("longest_queue=-1", lambda: LongestPrefix(longest_queue=-1)),
+    ("shared_tokens=-1", lambda: LongestPrefix(shared_tokens=-1)),
     ("token_budget=0", lambda: Chunked(0)),
     ("chunk_cap=0", lambda: Chunked(8, 0)),
     ("token_budget=-1", lambda: PrefillFirst(-1)),

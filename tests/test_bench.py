@@ -151,9 +151,9 @@ def test_the_table_says_where_when_and_how_quiet():
 
 
 def test_noisy_blocks_are_left_out_of_the_median(tiny):
-    from minibatch.bench.model import _Block, _row
+    from minibatch.bench.model import Block, _row
 
-    blocks = [_Block(3.0, 0.9, 0.05, False), _Block(1.0, 0.5, 0.2, True), _Block(2.0, 0.6, 0.2, True)]
+    blocks = [Block(3.0, 0.9, 0.05, False), Block(1.0, 0.5, 0.2, True), Block(2.0, 0.6, 0.2, True)]
     row = _row(tiny.config, "float32", 1, 8, blocks)
     assert (row.step_ms, row.step_ms_min, row.quiet, row.blocks) == (1500.0, 1000.0, 2, 3)
     assert row.linear_share == pytest.approx(0.55)

@@ -1,7 +1,7 @@
 """Books corrupted on purpose: `check_integrity` says in words what is wrong. (The pool's own are in test_blocks.py.)"""
 
 import pytest
-from helpers import admitted
+from helpers import admitted, sequence
 
 from minibatch.memory import PagedMemory
 
@@ -27,6 +27,16 @@ def _corruptions():
     def host_lost(memory, one):
         memory._host.free.pop()
 
+    def miscounted(memory, one):
+        memory._entries += 1
+
+    def strange_fork(memory, one):
+        memory._forked[sequence("B")] = 0
+
+    def forgotten_fork(memory, one):
+        memory.fork(one, sequence("B"))
+        memory._forked.clear()
+
     def early(memory, one):
         one.num_computed_tokens = 4
 
@@ -45,6 +55,9 @@ def _corruptions():
         "'A' is swapped out and holds blocks": swapped_holds,
         "'A' in host memory": swapped_more,
         "host blocks lost or doubled": host_lost,
+        "the tables have 2 entries, the running count is 3": miscounted,
+        r"\['B'\] are noted as forks and hold nothing": strange_fork,
+        r"use\(\) says 7 tokens are stored, block by block there are 8": forgotten_fork,
         r"blocks \[1\] are published and not yet computed": early,
         "block 0 is entered under tokens that it does not hold": wrong_tokens,
         "the two directions of the prefix index disagree": one_way,

@@ -16,7 +16,7 @@ from minibatch import RequestRefused
 from minibatch.memory import ContiguousMemory, PagedMemory
 from minibatch.schedulers import IterationScheduler
 from minibatch.schedulers.evict import VICTIMS, Evict
-from minibatch.schedulers.join import ByPriority, SmallOnesPass
+from minibatch.schedulers.join import ByPriority, LongestPrefix, SmallOnesPass
 from minibatch.schedulers.mix import Chunked, PrefillFirst
 from minibatch.schedulers.reserve import NewTokenRatio, Profiled, PromptOnly
 
@@ -24,7 +24,12 @@ VOCABULARY = 40  # so small that an answer often ends by its stop token
 STOP = 0
 
 SMALL = st.integers(0, 2)
-JOINS = st.one_of(st.just("fcfs"), st.builds(SmallOnesPass, max_passes=SMALL), st.builds(ByPriority, max_passes=SMALL))
+JOINS = st.one_of(
+    st.just("fcfs"),
+    st.builds(SmallOnesPass, max_passes=SMALL),
+    st.builds(ByPriority, max_passes=SMALL),
+    st.builds(LongestPrefix, longest_queue=st.integers(1, 9), shared_tokens=st.integers(0, 4)),
+)
 TOKENS = st.integers(1, 9)
 MIXES = st.one_of(
     st.just("whole"),
@@ -75,12 +80,14 @@ class Serving(RuleBasedStateMachine):
         block_size=st.integers(1, 5),
         blocks=st.integers(4, 12),
         host=st.sampled_from([0, 1, 2, 6, 12]),
-        cache=st.booleans(),
+        cache=st.sampled_from([False, "hash", "radix"]),
         paged=st.sampled_from([True] * 9 + [False]),
         policies=st.fixed_dictionaries({"join": JOINS, "mix": MIXES, "reserve": RESERVES, "evict": EVICTS}),
     )
     def open(self, slots, block_size, blocks, host, cache, paged, policies):
         self.size = block_size
+        if not cache and isinstance(policies["join"], LongestPrefix):
+            policies = {**policies, "join": "fcfs"}  # it has nothing to look into
         if paged:
             memory = PagedMemory(blocks, block_size, cache, host)
         else:

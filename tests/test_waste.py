@@ -158,7 +158,8 @@ def test_sharegpt_like_lengths_have_the_papers_means():
     assert len(planned) == 20_000 and planned[:50] == sharegpt_like(50, seed=1)
     assert sum(one.prompt_tokens for one in planned) / 20_000 == pytest.approx(161.31, rel=0.02)
     assert sum(one.output_tokens for one in planned) / 20_000 == pytest.approx(337.99, rel=0.02)
-    assert max(sum(one[1:]) for one in planned) <= 2048 and max(one.prompt_tokens for one in planned) <= 1024
+    assert max(one.prompt_tokens + one.output_tokens for one in planned) <= 2048
+    assert max(one.prompt_tokens for one in planned) <= 1024
 
 
 def test_stays_are_the_regions_step_by_step():

@@ -14,7 +14,6 @@ from minibatch.workload import (
     AZURE_TRACES,
     CHAT_PROMPTS,
     Planned,
-    _parse_azure,
     azure_trace,
     bimodal,
     burst,
@@ -24,6 +23,7 @@ from minibatch.workload import (
     gamma,
     lognormal,
     poisson,
+    read_azure,
     synthetic,
     to_requests,
     uniform,
@@ -233,9 +233,11 @@ GOOD = "2023-11-16 18:15:46.6805900,374,44\r\n"
         (HEADER + GOOD + "\r\n" + GOOD, 3),
     ],
 )
-def test_a_malformed_row_is_refused_with_file_and_line(text, line):
-    with pytest.raises(ValueError, match=rf"trace\.csv, line {line}:"):
-        _parse_azure(text, "trace.csv")
+def test_a_malformed_row_is_refused_with_file_and_line(tmp_path, text, line):
+    path = tmp_path / "trace.csv"
+    path.write_bytes(text.encode())
+    with pytest.raises(ValueError, match=rf"^trace\.csv, line {line}:"):
+        read_azure(path)
 
 
 def test_requests_are_numbered_in_order_of_arrival():

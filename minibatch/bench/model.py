@@ -58,14 +58,14 @@ def measure_model(model: Model, batches: Sequence[int] = BATCHES, context: int =
         raise ValueError(f"batches={batches!r}, context={context!r}, repeats={repeats!r}: each must be at least 1")
     executor = TorchExecutor(model.llama, max(batches) * context, context)
     plans = {batch: decode_plan(batch, context) for batch in batches}
-    blocks: dict[int, list[_Block]] = {batch: [] for batch in batches}
+    blocks: dict[int, list[Block]] = {batch: [] for batch in batches}
     dtype = dtype_of(model)
     with tqdm(total=repeats * len(plans), desc=f"{model.name} {dtype}") as bar:
         for plan in plans.values():
             executor.execute(plan)  # the first step of a shape makes buffers and kernels
         for batch in [*plans] * repeats:
             bar.set_postfix_str(f"batch {batch}")
-            blocks[batch].append(_block(executor, plans[batch]))
+            blocks[batch].append(time_block(executor, plans[batch]))
             bar.update()
     return [_row(model.config, dtype, batch, context, found) for batch, found in blocks.items()]
 
@@ -80,7 +80,7 @@ def decode_plan(batch: int, context: int) -> StepPlan:
     return StepPlan(tuple(chunks))
 
 
-class _Block(NamedTuple):
+class Block(NamedTuple):
     """Some steps of one plan in a row, the middle one's seconds, and where the time of all went."""
 
     seconds: float
@@ -89,7 +89,8 @@ class _Block(NamedTuple):
     quiet: bool
 
 
-def _block(executor: TorchExecutor, plan: StepPlan) -> _Block:
+def time_block(executor: TorchExecutor, plan: StepPlan) -> Block:
+    """Run one plan over and over for a quarter of a second; at least once."""
     times = []
     own, all_before, started = time.process_time(), busy_seconds(), time.perf_counter()
     with stopwatch(executor) as spent:
@@ -97,7 +98,7 @@ def _block(executor: TorchExecutor, plan: StepPlan) -> _Block:
             times.append(executor.execute(plan).seconds)
     others = busy_seconds() - all_before - (time.process_time() - own)
     quiet = others < FOREIGN * (time.perf_counter() - started)
-    return _Block(median(times), spent["linear"] / sum(times), spent["attention"] / sum(times), quiet)
+    return Block(median(times), spent["linear"] / sum(times), spent["attention"] / sum(times), quiet)
 
 
 @contextmanager
@@ -125,7 +126,7 @@ def stopwatch(executor: TorchExecutor) -> Iterator[dict[str, float]]:
         del llama.forward  # the class's own shows again
 
 
-def _row(config: ModelConfig, dtype: str, batch: int, context: int, blocks: list[_Block]) -> Row:
+def _row(config: ModelConfig, dtype: str, batch: int, context: int, blocks: list[Block]) -> Row:
     quiet = [block for block in blocks if block.quiet]
     kept = quiet or blocks
     item = ITEM_BYTES[dtype]

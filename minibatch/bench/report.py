@@ -80,20 +80,29 @@ class Report:
     @property
     def where_and_when(self) -> str:
         """The machine and the date, for a caption."""
-        m = self.machine
-        return f"{m['cpu']}, {m['threads']} of {m['cores']} cores, torch {m['torch']}, {m['date']}"
+        return where_and_when(self.machine)
 
     def to_json(self) -> str:
         """As JSON text, a row a line."""
-        head = asdict(self)
-        rows = ",\n  ".join(json.dumps(row) for row in head.pop("rows"))
-        return json.dumps(head, indent=1)[:-2] + f',\n "rows": [\n  {rows}\n ]\n}}'
+        return to_json(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Report":
         """The report that `to_json` wrote."""
         data = json.loads(text)
         return cls(**data | {"rows": tuple(Row(**row) for row in data["rows"])})
+
+
+def where_and_when(machine: dict[str, object]) -> str:
+    """A machine and a date, as `bench.machine.machine` found them, for a caption."""
+    m = machine
+    return f"{m['cpu']}, {m['threads']} of {m['cores']} cores, torch {m['torch']}, {m['date']}"
+
+
+def to_json(report: dict[str, object]) -> str:
+    """A report as JSON text, each of its "rows" on a line of its own."""
+    rows = ",\n  ".join(json.dumps(row) for row in report.pop("rows"))
+    return json.dumps(report, indent=1)[:-2] + f',\n "rows": [\n  {rows}\n ]\n}}'
 
 
 def stored_report() -> Report:
@@ -112,7 +121,7 @@ def format_table(report: Report) -> str:
             "",
             f"{dtype}: weights {rows[0].weight_bytes / 1e6:.0f} MB, {gflops:.0f} GFLOP/s, {ridge:.0f} FLOP/byte",
         ]
-        lines += _aligned([_HEADER] + [_cells(report, row) for row in rows])
+        lines += aligned([_HEADER] + [_cells(report, row) for row in rows])
     if any(row.quiet < QUIET_ENOUGH for row in report.rows):
         lines += ["", "* other programs used the CPU nearly all the time: measure again on a quiet machine"]
     return "\n".join(lines)
@@ -129,6 +138,7 @@ def _cells(report: Report, row: Row) -> tuple[str, ...]:
     return (str(row.batch), *times, *(f"{share:.0%}" for share in shares))
 
 
-def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
+def aligned(table: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines of text, each column as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*table)]
     return ["  ".join(cell.rjust(width) for cell, width in zip(line, widths)) for line in table]

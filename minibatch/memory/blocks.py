@@ -60,6 +60,14 @@ class BlockPool:
             del self.owners[block]
             self._returned[block] = None
 
+    def reuse_first(self, block: int) -> None:
+        """Move a free block to the front of the queue: nobody will look for what it holds."""
+        self._returned.move_to_end(block, last=False)
+
+    def reuse_last(self, block: int) -> None:
+        """Move a free block to the end of the queue, as if it had been used now."""
+        self._returned.move_to_end(block)
+
     def free_order(self) -> list[int]:
         """Free blocks in the order in which they will be taken."""
         return [*range(self._untouched, self.num_blocks), *self._returned]

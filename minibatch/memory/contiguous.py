@@ -51,6 +51,7 @@ class ContiguousMemory:
         self.placement = PLACEMENTS[placement](num_positions)
         self.events: list[RegionEvent] = []
         self._holders: dict[Sequence, None] = {}
+        self._reserved = 0  # positions in all regions together
 
     def region_length(self, request: Request) -> int:
         """Positions this request takes at admission."""
@@ -95,6 +96,7 @@ class ContiguousMemory:
             return False
         sequence.region = range(start, start + length)
         self._holders[sequence] = None
+        self._reserved += length
         self.events.append(RegionEvent("take", sequence.request_id, start, length))
         return True
 
@@ -105,13 +107,14 @@ class ContiguousMemory:
             raise ValueError(f"request {sequence.request_id!r} holds no region to release")
         self.placement.give_back(region)
         del self._holders[sequence]
+        self._reserved -= len(region)
         sequence.region = None
         self.events.append(RegionEvent("give", sequence.request_id, region.start, len(region)))
 
     def use(self) -> MemoryUse:
         """Positions that hold a token, lie in a region, exist. What a buddy piece has beyond its region is in none."""
         used = sum(holder.num_computed_tokens for holder in self._holders)
-        return MemoryUse(used, sum(len(holder.region) for holder in self._holders), self.num_positions)
+        return MemoryUse(used, self._reserved, self.num_positions)
 
     def check_integrity(self) -> None:
         """Raise AssertionError in words if the books are wrong. Tests call it after every step."""
@@ -130,3 +133,5 @@ class ContiguousMemory:
             assert span.start == end, f"positions {end} to {span.start - 1} are neither held nor free"
             end = span.stop
         assert end == self.num_positions, f"held and free pieces end at {end}, the pool at {self.num_positions}"
+        held = sum(len(holder.region) for holder in self._holders)
+        assert held == self._reserved, f"the regions hold {held} positions, the running count is {self._reserved}"

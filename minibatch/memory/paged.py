@@ -3,14 +3,14 @@
 Source: PagedAttention (Kwon et al., SOSP 2023, section 4); article 1, "a memória virou o palco".
 """
 
-from collections import Counter
 from dataclasses import dataclass
 
-from minibatch.memory.blocks import BlockPool
+from minibatch.memory import paged_audit
 from minibatch.memory.host import HostBlocks
 from minibatch.memory.prefix import PrefixIndex
+from minibatch.memory.tables import BlockTables
 from minibatch.request import Request, Sequence
-from minibatch.step import MemoryEvent, Move
+from minibatch.step import Move
 from minibatch.trace import MemoryUse
 
 
@@ -20,39 +20,37 @@ class _Holding:
 
     published: int = 0  # its first so many blocks are in the prefix index, or another's copy of them is
     node: int = PrefixIndex.ROOT  # the chain they form
-    may_share_tail: bool = False  # it was forked: a block it is about to write may have another owner
-    shared_tokens: int = 0  # of a fork that has not written yet: tokens stored in the blocks it shares
 
 
-class PagedMemory:
+class PagedMemory(BlockTables):
     """`num_blocks` blocks of `block_size` K/V positions, and who holds which.
 
     A sequence's `block_table` lists its blocks in order: position p lies in block_table[p // block_size]. Every
     operation gives all that was asked for or changes nothing. `prefix_cache` lets a newcomer start with blocks
-    that hold its first tokens already; `host_blocks` is the room for swapped-out sequences (None: no swapping).
+    that hold its first tokens already: "hash" (or True) as vLLM does, "radix" as SGLang does. `host_blocks` is the
+    room for swapped-out sequences (None: no swapping). `events=False` keeps no record of single blocks: a long
+    simulation has no use for it.
     """
 
     def __init__(
-        self, num_blocks: int, block_size: int = 16, prefix_cache: bool = False, host_blocks: int | None = None
+        self,
+        num_blocks: int,
+        block_size: int = 16,
+        prefix_cache: bool | str = False,
+        host_blocks: int | None = None,
+        events: bool = True,
     ):
         if block_size < 1:
             raise ValueError(f"block_size={block_size!r}: must be at least 1")
         if host_blocks is not None and host_blocks < 0:
             raise ValueError(f"host_blocks={host_blocks!r}: must be 0 or more, or None for no swapping")
-        self.pool = BlockPool(num_blocks)
+        super().__init__(num_blocks, prefix_cache, events)
         self.num_blocks, self.block_size, self.host_blocks = num_blocks, block_size, host_blocks
         self.num_positions = self.max_model_len = num_blocks * block_size
-        self.index = PrefixIndex() if prefix_cache else None
-        self.moves: list[Move] = []
-        self.events: list[MemoryEvent] = []
         self._holders: dict[Sequence, _Holding] = {}
+        self._forked: dict[Sequence, int] = {}  # who may write into a shared block -> tokens that a fork found stored
         self._host = HostBlocks(host_blocks or 0)
         self.hit_tokens = self.asked_tokens = 0  # of the prefix cache, since the start
-
-    @property
-    def prefix_cache(self) -> bool:
-        """True if stored prefixes are shared."""
-        return self.index is not None
 
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that hold so many tokens."""
@@ -103,17 +101,17 @@ class PagedMemory:
 
         A block with more than one owner is never written: the writer gets a copy of it first (copy-on-write).
         """
-        table, holding = sequence.block_table, self._holders[sequence]
-        if num_tokens <= len(table) * self.block_size and not holding.may_share_tail:
+        table, forked = sequence.block_table, sequence in self._forked
+        if num_tokens <= len(table) * self.block_size and not forked:
             return True
         missing = max(0, self.blocks_for(num_tokens) - len(table))
         tail = sequence.num_computed_tokens // self.block_size  # the place of the next block to be written
-        shared = holding.may_share_tail and tail < len(table) and self.pool.owners[table[tail]] > 1
+        shared = forked and tail < len(table) and self._is_shared(table[tail])
         if missing + shared > self.pool.num_free:
             return False
         if shared:
             self._copy_on_write(sequence, tail)
-        holding.may_share_tail, holding.shared_tokens = False, 0
+        self._forked.pop(sequence, None)
         self._take(sequence, missing)
         return True
 
@@ -129,6 +127,8 @@ class PagedMemory:
             block = sequence.block_table[holding.published]
             tokens = sequence.tokens(holding.published * size, size)
             holding.node = self.index.publish(holding.node, tokens, block)
+            if self.index.one_copy:
+                self._keep_one_copy(sequence, holding)
             holding.published += 1
 
     def release(self, sequence: Sequence) -> None:
@@ -142,6 +142,7 @@ class PagedMemory:
 
     def _leave(self, sequence: Sequence) -> None:
         del self._holders[sequence]
+        self._forked.pop(sequence, None)
         for block in reversed(sequence.block_table):
             self._give_back(sequence, block)
         sequence.block_table = []
@@ -163,8 +164,9 @@ class PagedMemory:
         for block in parent.block_table[: self.blocks_for(prompt)]:
             self._share(child, block)
         child.num_computed_tokens = prompt - 1
-        self._holders[parent].may_share_tail = True
-        self._holders[child] = _Holding(may_share_tail=True, shared_tokens=prompt)
+        self._holders[child] = _Holding()
+        self._forked[child] = prompt
+        self._forked.setdefault(parent, 0)
 
     def _can_fork(self, sequence: Sequence) -> bool:
         parent, fresh = sequence.parent, not sequence.output
@@ -179,6 +181,18 @@ class PagedMemory:
             return [], PrefixIndex.ROOT
         size, whole = self.block_size, (sequence.num_tokens - 1) // self.block_size
         return self.index.find(sequence.tokens(place * size, size) for place in range(whole))
+
+    def _is_shared(self, block: int) -> bool:
+        """True if others read it, or may come to: nobody writes there."""
+        return self.pool.owners[block] > 1 or (self.index is not None and block in self.index)
+
+    def _keep_one_copy(self, sequence: Sequence, holding: _Holding) -> None:
+        """The block just published may repeat one that was stored before: use that one, and give the copy back."""
+        own, stored = sequence.block_table[holding.published], self.index.block_of(holding.node)
+        if stored != own:
+            self._share(sequence, stored)
+            sequence.block_table[holding.published] = sequence.block_table.pop()
+            self._give_back(sequence, own)
 
     def _copy_on_write(self, sequence: Sequence, place: int) -> None:
         table = sequence.block_table
@@ -208,60 +222,29 @@ class PagedMemory:
         self.moves += [Move("in", place, block) for place, block in zip(places, sequence.block_table)]
         return True
 
-    # ---- single blocks ----
-
-    def _take(self, sequence: Sequence, count: int) -> None:
-        for _ in range(count):
-            block = self.pool.take()
-            if self.index is not None:
-                self.index.forget(block)
-            sequence.block_table.append(block)
-            self.events.append(MemoryEvent("take", sequence.request_id, block))
-
-    def _share(self, sequence: Sequence, block: int) -> None:
-        self.pool.share(block)
-        sequence.block_table.append(block)
-        self.events.append(MemoryEvent("share", sequence.request_id, block))
-
-    def _give_back(self, sequence: Sequence, block: int) -> None:
-        self.pool.give_back(block)
-        self.events.append(MemoryEvent("give", sequence.request_id, block))
-
     # ---- looking ----
 
-    def take_moves(self) -> tuple[Move, ...]:
-        """What the executor must do with the tensors before the next step; told once."""
-        moves, self.moves = tuple(self.moves), []
-        return moves
-
-    def take_events(self) -> tuple[MemoryEvent, ...]:
-        """What happened to the books since the last time this was asked."""
-        events, self.events = tuple(self.events), []
-        return events
+    def stored_prefix(self, sequence: Sequence) -> int:
+        """How many of its first tokens a sequence that waits would find stored; an access, where accesses count."""
+        found, _ = self._find(sequence)
+        if found:
+            self.index.looked_at(found, self.pool)
+        return len(found) * self.block_size
 
     def use(self) -> MemoryUse:
-        """Positions that hold a token of somebody's, that stand in a block table, that exist; shared ones once."""
-        filled: dict[int, int] = {}  # of blocks that are not full for everyone
-        for sequence, holding in self._holders.items():
-            computed = max(sequence.num_computed_tokens, holding.shared_tokens)
-            first = computed // self.block_size
-            for place, block in enumerate(sequence.block_table[first:], first):
-                here = min(max(computed - place * self.block_size, 0), self.block_size)
-                filled[block] = max(filled.get(block, 0), here)
-        full = (len(self.pool.owners) - len(filled)) * self.block_size
-        return MemoryUse(full + sum(filled.values()), len(self.pool.owners) * self.block_size, self.num_positions)
+        """Positions that hold a token of somebody's, that stand in a block table, that exist; shared ones once.
+
+        Asked in every step, so it counts sequences and not their blocks. That is exact as long as every block with
+        more than one owner is full, and only the blocks of a fork that has not written yet may not be.
+        """
+        held = len(self.pool.owners)
+        if self._forked:
+            used = paged_audit.tokens_in_tables(self)
+        else:
+            used = sum(sequence.num_computed_tokens for sequence in self._holders)
+            used -= (self._entries - held) * self.block_size  # counted by each owner but one
+        return MemoryUse(used, held * self.block_size, self.num_positions)
 
     def check_integrity(self) -> None:
         """Raise AssertionError in words if the books are wrong. Tests call it after every step."""
-        self.pool.check_integrity()
-        owners: Counter[int] = Counter()
-        for sequence in self._holders:
-            name, table, stored = sequence.request_id, sequence.block_table, sequence.num_computed_tokens
-            room = len(table) * self.block_size
-            assert len(set(table)) == len(table), f"{name!r} has a block twice: {table}"
-            assert stored <= room, f"{name!r} stored {stored} in {room}"
-            owners.update(table)
-        assert owners == self.pool.owners, f"tables say {dict(owners)}, owner counts {self.pool.owners}"
-        self._host.check_integrity(self.block_size)
-        if self.index is not None:
-            self.index.check_integrity(self._holders, self.block_size)
+        paged_audit.check(self)

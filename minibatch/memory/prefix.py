@@ -2,10 +2,12 @@
 
 Introduced in notebook 06. Source: vLLM's automatic prefix caching. There a chain is known by a hash; here by a
 number given once and never again, and the tokens themselves are compared, so a collision can do no harm.
+SGLang's rules for the same tree are in `radix.py`.
 """
 
 from collections.abc import Iterable
 
+from minibatch.memory.blocks import BlockPool
 from minibatch.request import Sequence
 
 
@@ -16,6 +18,7 @@ class PrefixIndex:
     """
 
     ROOT = 0
+    one_copy = False  # two blocks may hold the same chain, if two sequences computed it at the same time
 
     def __init__(self) -> None:
         self._children: dict[tuple[int, tuple[int, ...]], tuple[int, int]] = {}  # (node, tokens) -> (node, block)
@@ -58,7 +61,13 @@ class PrefixIndex:
         if key := self._key.pop(block, None):
             del self._children[key]
 
-    def check_integrity(self, holders: Iterable[Sequence], block_size: int) -> None:
+    def freed(self, block: int, pool: BlockPool) -> None:
+        """A block lost its last owner. It waits for its turn, whatever it holds: the pool's queue is the policy."""
+
+    def looked_at(self, blocks: list[int], pool: BlockPool) -> None:
+        """Blocks were found for one that cannot enter yet. Only use counts, so nothing happens."""
+
+    def check_integrity(self, holders: Iterable[Sequence], block_size: int, pool: BlockPool) -> None:
         """Raise AssertionError in words if an entry and what the block's owners stored in it disagree."""
         assert {key: block for block, key in self._key.items()} == {
             key: block for key, (_, block) in self._children.items()

@@ -28,7 +28,10 @@ class Books:
             table.append(block)
             self.owners[block] = (*owners, request_id)
             return
-        table.remove(block)
+        if table[-1] == block:  # a whole table is given back from its end, and some are long
+            table.pop()
+        else:
+            table.remove(block)
         left = tuple(one for one in owners if one != request_id)
         if left:
             self.owners[block] = left

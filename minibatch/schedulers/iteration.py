@@ -7,12 +7,13 @@ from bisect import bisect
 from collections import Counter, deque
 
 from minibatch.memory import Memory, PagedMemory
-from minibatch.request import Sequence, Status
+from minibatch.request import Request, Sequence, Status
 from minibatch.schedulers.base import Scheduler
 from minibatch.schedulers.draft import Draft
 from minibatch.schedulers.evict import Evict
-from minibatch.schedulers.join import JOINS, Join
+from minibatch.schedulers.join import JOINS, Join, LongestPrefix
 from minibatch.schedulers.mix import MIXES, Mix
+from minibatch.schedulers.mix_whole import WholeUnderBudget
 from minibatch.schedulers.reserve import RESERVES, Reserve
 from minibatch.step import StepPlan, StepResult
 
@@ -22,7 +23,8 @@ class IterationScheduler(Scheduler):
 
     Four choices make it one system or another, each a name or an object: `join` (who may enter, in which order),
     `mix` (what one step contains), `reserve` (what memory must be there at entry), `evict` (who gives way when it
-    runs out). As it stands it is Orca's: first come, first served, whole prompts beside decodes.
+    runs out). As it stands it is Orca's: first come, first served, whole prompts beside decodes. `systems.py` has the
+    others. `max_open` requests may be waiting and running; one more is refused at submit.
     """
 
     name = "iteration"
@@ -35,21 +37,30 @@ class IterationScheduler(Scheduler):
         mix: str | Mix = "whole",
         reserve: str | Reserve | None = None,
         evict: str | Evict = "newest",
+        max_open: int | None = None,
     ):
         super().__init__(max_num_seqs, memory)
+        if max_open is not None and max_open < 1:
+            raise ValueError(f"max_open={max_open!r}: must be at least 1 request, or None for no limit")
+        self.max_open = max_open
         self.join = _chosen("join", join, JOINS)
         self.mix = _chosen("mix", mix, MIXES)
         self.reserve = _chosen("reserve", reserve or "prompt", RESERVES)
         self.evict = Evict(evict) if isinstance(evict, str) else evict
         self.paged = isinstance(self.memory, PagedMemory)
+        if getattr(self.mix, "counts_blocks", False) and not self.paged:
+            raise ValueError(f"mix={self.mix!r}: counts free blocks, so it needs a PagedMemory")
         if self.paged:
             self.reserve.check(self.memory)
         elif reserve is not None:
             raise ValueError(f"reserve={reserve!r}: a contiguous region has its own, ContiguousMemory(reserve=...)")
+        if isinstance(self.join, LongestPrefix) and not self._publishes:
+            raise ValueError("join='longest_prefix': needs a PagedMemory with a prefix_cache to look into")
         if self.evict.swap and not (self.paged and self.memory.host_blocks is not None):
             raise ValueError("evict: swap=True needs a PagedMemory with host_blocks (0 is allowed: nothing then fits)")
         self.counts: Counter[str] = Counter()  # preemptions: "recomputed", "swapped"; of the first, "swap_refused"
         self._submitted = 0
+        self._draft: Draft | None = None  # the step being planned, or the last one
 
     def schedule(self, now: float) -> StepPlan:
         """One step.
@@ -58,7 +69,10 @@ class IterationScheduler(Scheduler):
         computes what is missing, or a part of it: a prompt at first, then one token at a time, and all of it again
         for one that was preempted. Whoever finished gave up its slot in `leave()`, as soon as its last token was known.
         """
-        draft = Draft(self, now)
+        if isinstance(self.join, LongestPrefix) and self._free_slots:
+            self.join.look(self.waiting, self.memory)
+            self.waiting = deque(sorted(self.waiting, key=self.join.rank))
+        draft = self._draft = Draft(self, now)
         self.mix.fill(draft)
         self.reserve.step_done(self.running, bool(draft.preempted))
         return StepPlan(
@@ -67,6 +81,16 @@ class IterationScheduler(Scheduler):
             preempted=tuple(draft.preempted),
             moves=self.memory.take_moves(),
         )
+
+    def refusal(self, request: Request) -> tuple[str, object, str] | None:
+        """As every scheduler; and too many are open, or no step could hold its prompt."""
+        if problem := super().refusal(request):
+            return problem
+        if self.max_open is not None and len(self.waiting) + len(self.running) >= self.max_open:
+            return "max_open", self.max_open, "so many requests are open already; ask again later"
+        if isinstance(self.mix, WholeUnderBudget):
+            return self.mix.refusal(request, recomputes=self.reserve.may_preempt)
+        return None
 
     def submit(self, sequence: Sequence) -> None:
         """Put a sequence in line."""
@@ -131,6 +155,8 @@ class IterationScheduler(Scheduler):
             return False  # a fork waits until there is something to share
         if not self.paged:
             return self.memory.admit(sequence)
+        if self.reserve.first_chunk is not None and self._draft:
+            self.reserve.first_chunk = min(self._draft.budget, self._draft.cap)
         claim = self.reserve.claim(sequence, self.running, self.memory)
         keep_free = claim.keep_free if self.running else 0  # if nobody runs, nothing is gained by waiting
         return self.memory.admit(sequence, claim.tokens, keep_free)

@@ -1,10 +1,11 @@
 """Axis 1, join: in which order may requests enter, and may a later one pass? Introduced in notebook 07."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 
-from minibatch.request import Sequence
+from minibatch.memory import PagedMemory
+from minibatch.request import Sequence, Status
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,18 @@ class SmallOnesPass:
 
 
 @dataclass(frozen=True)
+class WhoeverFits(FirstComeFirstServed):
+    """Whoever fits may pass those before it that do not, without a bound; nobody passes one that was preempted.
+
+    The default of transformers' continuous batching. A large request can wait for long behind a stream of small ones.
+    """
+
+    def may_pass(self, sequence: Sequence) -> bool:
+        """Any newcomer may be passed."""
+        return sequence.status is Status.WAITING
+
+
+@dataclass(frozen=True)
 class ByPriority:
     """Lower `priority` first, by arrival among equals; passed `max_passes` times, a request goes before all others.
 
@@ -72,8 +85,60 @@ class ByPriority:
         return [sequence for sequence in waiting if sequence.order < entered.order]
 
 
-Join = FirstComeFirstServed | SmallOnesPass | ByPriority
-JOINS: dict[str, type] = {"fcfs": FirstComeFirstServed, "small_ones_pass": SmallOnesPass, "priority": ByPriority}
+@dataclass
+class LongestPrefix:
+    """Whose first tokens are stored furthest goes first, by arrival among equals (SGLang's "lpm", off by default).
+
+    What is hot is used before it is thrown out. A queue longer than `longest_queue` is left in the order of arrival:
+    looking everybody up would cost more than it brings. Of several that begin alike with more than `shared_tokens`
+    tokens, and of which nothing longer is stored, only the first keeps its place; the others stand behind the
+    rest until it has computed what they share. There is no bound on how often one may be passed, and SGLang has none.
+    """
+
+    longest_queue: int = 128
+    shared_tokens: int = 32
+    _ranks: dict[Sequence, tuple[int, int]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self):
+        for name in ("longest_queue", "shared_tokens"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)!r}: must be 0 or more")
+
+    def rank(self, sequence: Sequence) -> tuple[int, ...]:
+        """As of the last look: those put back last, then by the length of what is stored."""
+        return (*self._ranks.get(sequence, (0, 0)), sequence.order)
+
+    def may_pass(self, sequence: Sequence) -> bool:
+        """The head blocks."""
+        return False
+
+    def passed(self, waiting: Iterable[Sequence], entered: Sequence) -> list[Sequence]:
+        """Nobody counts."""
+        return []
+
+    def look(self, waiting: Iterable[Sequence], memory: PagedMemory) -> None:
+        """Ask the prefix cache about everybody who waits: once a step, before anybody enters."""
+        self._ranks = {}
+        waiting = sorted(waiting, key=lambda sequence: sequence.order)
+        if len(waiting) > self.longest_queue:
+            return
+        beginnings: set[tuple[int, ...]] = set()  # of those who will compute them
+        for sequence in waiting:
+            stored, begins = memory.stored_prefix(sequence), sequence.tokens(0, self.shared_tokens + 1)
+            new = stored <= self.shared_tokens < len(begins)
+            self._ranks[sequence] = (int(new and begins in beginnings), -stored)
+            if new:
+                beginnings.add(begins)
+
+
+Join = FirstComeFirstServed | SmallOnesPass | WhoeverFits | ByPriority | LongestPrefix
+JOINS: dict[str, type] = {
+    "fcfs": FirstComeFirstServed,
+    "small_ones_pass": SmallOnesPass,
+    "whoever_fits": WhoeverFits,
+    "priority": ByPriority,
+    "longest_prefix": LongestPrefix,
+}
 
 
 def _check(max_passes: int) -> None:

@@ -26,6 +26,9 @@ class Claim(NamedTuple):
 class Reserve:
     """The parts of a policy that most do not need."""
 
+    may_preempt = True  # what it claims may turn out too little
+    first_chunk: int | None = None  # if a number: set before each claim, to the tokens one can be given in this step
+
     def check(self, memory: PagedMemory) -> None:
         """Raise ValueError for a policy that this memory can never satisfy."""
 
@@ -41,6 +44,8 @@ class FullNeed(Reserve):
     """Blocks for prompt and max_new_tokens, all at entry: nobody is ever preempted (TGI; TensorRT-LLM's
     GUARANTEED_NO_EVICT counts the same). Most answers end long before that.
     """
+
+    may_preempt = False
 
     def claim(self, sequence: Sequence, running: list[Sequence], memory: PagedMemory) -> Claim:
         """P + N - 1 tokens."""
@@ -61,6 +66,29 @@ class PromptOnly(Reserve):
     def claim(self, sequence: Sequence, running: list[Sequence], memory: PagedMemory) -> Claim:
         """Prompt and, for one that was preempted, the answer so far."""
         return Claim(sequence.num_tokens, int(self.watermark * memory.num_blocks))
+
+
+@dataclass
+class NextChunk(PromptOnly):
+    """Blocks for the first chunk of a prompt alone; the later ones take theirs as they come (vLLM V1, transformers).
+
+    `whole_must_fit` asks that there be room for the rest too, untaken: without it a prompt may begin that has no
+    chance to end (vLLM: scheduler_reserve_full_isl, issue 21809).
+    """
+
+    whole_must_fit: bool = True
+    first_chunk: int = field(default=1 << 62, init=False)
+
+    def claim(self, sequence: Sequence, running: list[Sequence], memory: PagedMemory) -> Claim:
+        """What the step can compute of it; and the watermark, and perhaps the rest, free."""
+        whole, spare = super().claim(sequence, running, memory)
+        start = sequence.num_computed_tokens  # more than 0 if it was swapped out
+        if memory.prefix_cache and not start and not self.whole_must_fit:
+            start = memory.stored_prefix(sequence)
+        chunk = min(whole, start + self.first_chunk)
+        if self.whole_must_fit:
+            spare += memory.blocks_for(whole) - memory.blocks_for(chunk)
+        return Claim(chunk, spare)
 
 
 @dataclass
@@ -104,6 +132,25 @@ class NewTokenRatio(Reserve):
 
 
 @dataclass
+class FutureTokens(NewTokenRatio):
+    """`NewTokenRatio` to the letter of SGLang's `PrefillAdder`, which goes with the mix `OneCutPrompt`.
+
+    Whoever enters in the same step counts with its whole limit, not with the ratio; one page more than the sum must
+    stay free; and the ratio falls in decode steps alone.
+    """
+
+    def claim(self, sequence: Sequence, running: list[Sequence], memory: PagedMemory) -> Claim:
+        """Those who decode by the ratio, newcomers in full."""
+        growth = sum(self._left(one) * (self.ratio if _decodes(one) else 1) for one in (*running, sequence))
+        return Claim(sequence.num_tokens, 1 + int((growth + memory.block_size) / memory.block_size))
+
+    def step_done(self, running: list[Sequence], preempted: bool) -> None:
+        """In a step of prompts, the last one admitted has one to compute; then the ratio stays."""
+        if preempted or not running or _decodes(running[-1]):
+            super().step_done(running, preempted)
+
+
+@dataclass
 class Profiled(Reserve):
     """Room for the length that a share `quantile` of the last `window` answers did not exceed (article 2: a request
     must fit "durante todo o seu tempo de vida", by profiled lengths). Until `least` are known: the full limit.
@@ -142,6 +189,13 @@ class Profiled(Reserve):
 RESERVES: dict[str, type[Reserve]] = {
     "full": FullNeed,
     "prompt": PromptOnly,
+    "next_chunk": NextChunk,
     "new_token_ratio": NewTokenRatio,
+    "future_tokens": FutureTokens,
     "profiled": Profiled,
 }
+
+
+def _decodes(sequence: Sequence) -> bool:
+    """True once its prompt has been computed."""
+    return sequence.num_computed_tokens >= len(sequence.request.prompt)

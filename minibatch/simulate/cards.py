@@ -114,6 +114,7 @@ def known(field: str, choice: object, table: dict[str, object]) -> object:
     if choice in table:
         return table[choice]
     names = {name.lower(): name for name in table}
-    near = get_close_matches(choice.lower(), names, n=1, cutoff=0.4)
+    longer = [name for name in names if name.startswith(choice.lower())]  # "a100" is no H100
+    near = longer or get_close_matches(choice.lower(), names, n=1, cutoff=0.4)
     hint = f" Did you mean {names[near[0]]!r}?" if near else ""
     raise ValueError(f"{field}={choice!r}: there is {', '.join(table)}.{hint}")

@@ -37,4 +37,6 @@ class Histogram:
             return None
         rank = max(math.ceil(round(p * self.n / 100, 9)), 1)
         place = int(np.searchsorted(np.cumsum(self.counts), rank))
+        if place == BINS - 1:  # it has no upper end, so no middle
+            return self.largest
         return min(LEAST * GROWTH ** (place + 0.5), self.largest)

@@ -46,11 +46,14 @@ class Roofline:
     def seconds(self, plan: StepPlan) -> float:
         """The length of this step."""
         tokens = positions = pairs = 0
-        for _, _, start, count in plan.rows:
+        rows = plan.rows
+        longest = max(row.count for row in rows) if plan.padded else 0
+        for _, _, start, count in rows:
+            count = max(count, longest)  # a rectangle's pads are computed like tokens
             tokens += count
             positions += start + count
             pairs += start * count + count * (count + 1) // 2
-        seconds = self.computing(tokens + plan.num_padding_tokens, positions, pairs)
+        seconds = self.computing(tokens, positions, pairs)
         return seconds + self.moving(plan.moves) if plan.moves else seconds
 
     def computing(self, tokens: int, positions: int, pairs: int) -> float:

@@ -144,7 +144,7 @@ class StreamingTrace:
 
     def column(self, name: str) -> np.ndarray:
         """One number for each request served to its end, float64[n]."""
-        return np.frombuffer(self.columns[name], dtype=np.float64) if self.columns[name] else np.zeros(0)
+        return np.array(self.columns[name])  # a copy: a view would forbid the array to grow
 
     def percentile(self, metric: str, p: float) -> float | None:
         """Nearest-rank, of "queue", "ttft", "tpot", "e2e" over requests or "itl" over all gaps; None of nothing."""
