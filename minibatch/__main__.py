@@ -1,4 +1,4 @@
-"""The command line: `python -m minibatch compare | models | doctor | bench`. Each has --help."""
+"""The command line, `python -m minibatch COMMAND`: see --help, and the --help of each command."""
 
 import argparse
 import os
@@ -8,10 +8,18 @@ from minibatch.openmp import settle_waiting
 
 settle_waiting(os.environ)  # before torch is imported
 
-from minibatch.commands import bench, compare, doctor, models  # noqa: E402
+from minibatch.commands import bench, compare, doctor, figures, models, sweep, systems  # noqa: E402
 from minibatch.cuda.errors import BuildError, KernelUnavailable  # noqa: E402
 
-COMMANDS = {"compare": compare, "models": models, "doctor": doctor, "bench": bench}
+COMMANDS = {
+    "compare": compare,
+    "systems": systems,
+    "sweep": sweep,
+    "figures": figures,
+    "bench": bench,
+    "models": models,
+    "doctor": doctor,
+}
 
 
 def main(argv: list[str] | None = None) -> int:

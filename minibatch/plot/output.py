@@ -27,14 +27,14 @@ def picture(image: bytes, words: str) -> tuple[dict[str, str], dict[str, dict[st
     return {"image/png": b64encode(image).decode(), "text/plain": words}, {"image/png": {"alt": words}}
 
 
-def show(fig: Figure, alt: str) -> None:
+def show(fig: Figure, alt: str, dpi: int = 100) -> None:
     """Show a figure in the notebook, once, with its alt text. In a plain terminal the alt text is printed."""
     if not in_ipython():
         print(alt)
         return
     from IPython.display import display
 
-    data, metadata = picture(png(fig), alt)
+    data, metadata = picture(png(fig, dpi), alt)
     display(data, metadata=metadata, raw=True)
     if pyplot := sys.modules.get("matplotlib.pyplot"):  # a figure made with pyplot would be shown a second time
         pyplot.close(fig)

@@ -42,7 +42,7 @@ class Player:
             import ipywidgets
         except ImportError:
             self.view = None
-            _say_missing()
+            say_missing()
             return
         self.play = ipywidgets.Play(min=first, max=last, value=start, interval=interval)
         self.slider = ipywidgets.IntSlider(min=first, max=last, value=start, description="step")
@@ -71,5 +71,5 @@ class Player:
 
 
 @cache
-def _say_missing() -> None:
+def say_missing() -> None:
     print(MISSING)

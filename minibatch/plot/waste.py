@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 
 from minibatch.memory.waste import Split
-from minibatch.plot.colours import DEAD_GREY, EMPTY, PALETTE, QUIET, ink
+from minibatch.plot.colours import DEAD_GREY, EMPTY, INK, PALETTE, QUIET, ink
 from minibatch.plot.page import own_style
 
 KINDS = {  # of Split -> colour, what it means
@@ -17,8 +17,10 @@ KINDS = {  # of Split -> colour, what it means
 ROW, GAP, SMALLEST_LABEL = 0.3, 0.35, 0.035  # inches, rows, share of the pool
 
 
-def waste(shares: Mapping[str, Split], together: int = 1, width: float = 9.0) -> Figure:
+def waste(shares: Mapping[str, Split], together: int = 1, width: float = 9.0, title: str | None = None) -> Figure:
     """A bar for each entry, its four shares of the pool in percent; `together` neighbours stand close to each other.
+
+    Under a `title` the legend stands below.
 
     Shares as `memory.waste.mean_split` gives them: they add up to 1, or to a little less where they were rounded.
     """
@@ -28,7 +30,9 @@ def waste(shares: Mapping[str, Split], together: int = 1, width: float = 9.0) ->
         raise ValueError(f"together={together!r}: must be at least 1")
     places = [index + GAP * (index // together) for index in range(len(shares))]
     with own_style():
-        figure = Figure(figsize=(width, ROW * (places[-1] + 1) + 0.85), facecolor=EMPTY, layout="constrained")
+        figure = Figure(
+            figsize=(width, ROW * (places[-1] + 1) + 0.85 + 0.3 * bool(title)), facecolor=EMPTY, layout="constrained"
+        )
         axes = figure.subplots()
         for place, split in zip(places, shares.values()):
             _bar(axes, place, split)
@@ -38,7 +42,10 @@ def waste(shares: Mapping[str, Split], together: int = 1, width: float = 9.0) ->
         axes.spines[["top", "right", "left"]].set_visible(False)
         handles = [axes.barh(0, 0, color=colour, edgecolor=QUIET, lw=0.6) for colour, _ in KINDS.values()]
         words = [words for _, words in KINDS.values()]
-        figure.legend(handles, words, loc="outside upper center", ncols=len(words), frameon=False, fontsize=8.5)
+        where = "outside lower center" if title else "outside upper center"
+        figure.legend(handles, words, loc=where, ncols=len(words), frameon=False, fontsize=8.5)
+        if title:
+            figure.suptitle(title, x=0.01, ha="left", size=11, weight="bold", color=INK)
     return figure
 
 

@@ -80,8 +80,14 @@ class Scenario:
 
 @lru_cache(maxsize=4)
 def _planned(trace: str, rate: float | None, requests: int | None, seed: int) -> list[Planned]:
-    planned = TRACES[trace](requests, seed)
+    planned = _recorded(trace, requests, seed)
     return planned if rate is None else rescale(planned, rate)
+
+
+@lru_cache(maxsize=4)
+def _recorded(trace: str, requests: int | None, seed: int) -> list[Planned]:
+    """Read once, for the many loads of a sweep."""
+    return TRACES[trace](requests, seed)
 
 
 def simulate(scenario: Scenario, window: tuple[float, float] | None = None) -> StreamingTrace:
