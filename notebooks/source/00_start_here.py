@@ -326,7 +326,7 @@ show(fig, words)
 # | ITL | latência entre tokens, intervalos de streaming | `Latency.itl` | 00 |
 # | E2E | latência de ponta a ponta | `Latency.e2e` | 00 |
 # | throughput | throughput, vazão, rendimento | `Summary.tokens_per_second` | 01 |
-# | percentile, goodput | p95; carga que ainda atende às metas | `percentile`, `goodput` | 02, 09 planned |
+# | percentile, goodput | p95; carga que ainda atende às metas | `percentile`, `goodput` | 02, 09 |
 
 # %% [markdown]
 # ## 8. The map
@@ -342,7 +342,7 @@ show(fig, words)
 # | [06 Paged KV cache](06_paged_kv_cache.ipynb) | What do blocks and block tables change? | ready |
 # | [07 Preemption and admission](07_preemption_and_admission.ipynb) | What happens when memory runs out? | ready |
 # | [08 Paged attention in CUDA](08_paged_attention_cuda.ipynb) | How does a kernel read a block table? | ready |
-# | 09 Operating limit | What load can a big GPU carry within its targets? | planned |
+# | [09 The operating limit](09_operating_limit.ipynb) | What load can a big GPU carry within its targets? | ready |
 #
 # **Article 1, *O Lote Que Nunca Fecha***
 #
@@ -351,7 +351,7 @@ show(fig, words)
 # | por que existe lote, em uma linha | 01 | `model/linear.py`, `model/llama.py` |
 # | o jeito antigo: o lote como fornada | 02 | `schedulers/static.py` |
 # | a observação que mudou tudo | 03 | `schedulers/iteration.py`, `model/llama.py` |
-# | o tamanho do ganho, e de onde ele vem | 02, 03; 09 planned | `metrics.py` (`dead_slot_factor`), `workload.py` |
+# | o tamanho do ganho, e de onde ele vem | 02, 03; 09 | `metrics.py` (`dead_slot_factor`), `workload/` |
 # | o diagrama: fornada contra fluxo | 02, 03 | `plot/figure.py` (`slots`) |
 # | o código que denuncia o servidor antigo | 02, 03 | `schedulers/static.py`, `schedulers/iteration.py`, `engine.py` |
 # | o preço: a fornada tinha uma virtude | 00 (section 6), 04 | `schedulers/mix.py`, `metrics.py` (`latency`) |
@@ -380,10 +380,10 @@ show(fig, words)
 # | Por que o throughput aumenta e onde o KV cache impõe limites | 01, 05 | `model/linear.py`, `memory/` |
 # | PagedAttention aproveita melhor a memória | 06, 08 | `memory/paged.py`, `cuda/kernels/` |
 # | O que acontece com a latência? | 00 (section 6), 04 | `metrics.py`, `schedulers/mix.py` |
-# | Batching contínuo em LLMs com pouca e muita demanda | 09 planned | `workload.py` |
-# | Servidores de LLM com batching contínuo: suporte e limites | last cell of each notebook; 09 planned | |
-# | Onde as promessas passam do ponto | 03; 09 planned | `metrics.py` |
-# | O que mudar na prática a partir de agora | 09 planned | `metrics.py` (`goodput`, `percentile`) |
+# | Batching contínuo em LLMs com pouca e muita demanda | 09 | `workload/` |
+# | Servidores de LLM com batching contínuo: suporte e limites | last cell of each notebook; 09 | `schedulers/systems.py` |
+# | Onde as promessas passam do ponto | 03; 09 | `metrics.py` |
+# | O que mudar na prática a partir de agora | 09 | `simulate/limit.py` (`operating_limit`) |
 
 # %% [markdown]
 # ## What you saw

@@ -13,7 +13,7 @@
 #
 # **Nothing in this notebook has been run on a GPU.** Numbers are checked and counted on the CPU; times are a bound that is computed, and called so.
 #
-# Previous: [07 Preemption and admission](07_preemption_and_admission.ipynb) · Next: 09 Operating limit (planned)
+# Previous: [07 Preemption and admission](07_preemption_and_admission.ipynb) · Next: [09 The operating limit](09_operating_limit.ipynb)
 
 # %%
 import os

@@ -1,0 +1,147 @@
+"""Article 2, "Lotes contínuos a partir dos primeiros princípios". See `claims.py`."""
+
+from minibatch.headlines.claims import BOUNDED, CONFIRMED, CORRECTED, Claim
+
+WHAT, CACHE, KEYS = "o que é lote contínuo", "como o cache KV interage", "mecanismos de agendamento"
+
+CLAIMS = (
+    Claim(
+        2,
+        WHAT,
+        "A static batch accepts nobody before all of it has ended",
+        CONFIRMED,
+        "With or without a deadline on closing it.",
+        "notebook 02, section 2; notebook 02, section 5",
+    ),
+    Claim(
+        2,
+        WHAT,
+        "Each GPU is idle until the longest sequence has ended",
+        CORRECTED,
+        "It is busy: a dead slot is computed like any other. What is missing is useful work (article 3 says so).",
+        "notebook 02, section 6",
+    ),
+    Claim(
+        2,
+        WHAT,
+        "After each pass over the model a finished slot goes to the next in the queue: no waiting, no waste",
+        BOUNDED,
+        "The slot, at once. The next one still needs memory and the time of its prompt.",
+        "notebook 03, section 2; notebook 07, section 6",
+    ),
+    Claim(
+        2,
+        WHAT,
+        "Hardware is always kept near its theoretical maximum",
+        CORRECTED,
+        "30 decodes of a 13B model on an A100 reach {facts[share of peak, 30 decodes]:.0%} of its arithmetic: they "
+        "are limited by reading, and what limits their number is memory.",
+        "notebook 01, section 3; notebook 09, section 1",
+    ),
+    Claim(
+        2,
+        CACHE,
+        "K and V are kept so that no later token repeats the computing",
+        CONFIRMED,
+        "Token by token, with and without.",
+        "notebook 00, section 3",
+    ),
+    Claim(
+        2,
+        CACHE,
+        "A static batch reserves memory for the maximum length of each request",
+        CONFIRMED,
+        "For the longest of its batch at least.",
+        "notebook 05, section 2",
+    ),
+    Claim(
+        2,
+        CACHE,
+        "A continuous batch cannot preallocate contiguous regions",
+        CORRECTED,
+        "Orca did just that. It works, and wastes: {kv_use[Orca (Max): used]:.0%} of the memory holds a token, or "
+        "{kv_use[Orca (Pow2): used]:.0%} with better guesses.",
+        "notebook 05, section 3; headline kv_use",
+    ),
+    Claim(
+        2,
+        CACHE,
+        "PagedAttention cuts the cache into equal blocks that may lie anywhere",
+        CONFIRMED,
+        "And a block table says where.",
+        "notebook 06, section 2; notebook 06, section 4",
+    ),
+    Claim(
+        2,
+        CACHE,
+        "Next to no memory is wasted by fragmentation",
+        CONFIRMED,
+        "Half a block a sequence: {kv_use[vLLM: used]:.0%} of the memory holds a token where requests wait for it.",
+        "notebook 06, section 6; headline kv_use",
+    ),
+    Claim(
+        2,
+        CACHE,
+        "Which makes larger batches and more throughput",
+        BOUNDED,
+        "{decomposition[... memory freed]:.1f} times on chat. Little where prompts are most of the work: they are "
+        "computed, not stored, most of the time.",
+        "headline decomposition; notebook 09, section 5",
+    ),
+    Claim(
+        2,
+        KEYS,
+        "A preempted sequence is swapped to host memory or computed again",
+        CONFIRMED,
+        "Both are here, with the block size that decides between them.",
+        "notebook 07, section 4; headline swap_or_recompute",
+    ),
+    Claim(
+        2,
+        KEYS,
+        "Preemption happens when memory is short and a request of high priority comes",
+        BOUNDED,
+        "In most servers nobody has to come: those that run grow, and one of them must give way.",
+        "notebook 07, section 2; notebook 07, section 3",
+    ),
+    Claim(
+        2,
+        KEYS,
+        "Admission must foresee whether a cache fits for the whole life of its request",
+        BOUNDED,
+        "TGI and TensorRT-LLM (by default) see to it. vLLM lets in who fits now and preempts; SGLang estimates.",
+        "notebook 07, section 6; command systems",
+    ),
+    Claim(
+        2,
+        KEYS,
+        "Underestimating makes memory run out in mid-sequence",
+        BOUNDED,
+        "It runs out; what follows in a server is a preemption, and work done twice, not a failure.",
+        "notebook 07, section 2",
+    ),
+    Claim(
+        2,
+        KEYS,
+        "Overestimating starves the queue",
+        CONFIRMED,
+        "Measured as memory that holds no token while somebody waits.",
+        "notebook 07, section 6",
+    ),
+    Claim(
+        2,
+        KEYS,
+        "Modern systems use profiled lengths and reserves",
+        CONFIRMED,
+        "SGLang's new-token ratio, a reserve of free blocks in transformers and vLLM V0.",
+        "notebook 07, section 6; command systems",
+    ),
+    Claim(
+        2,
+        KEYS,
+        "Prefill is limited by computing and can keep the GPU from those who decode; chunks prevent that",
+        CONFIRMED,
+        "A token budget bounds the longest step, and with it the gap between two tokens.",
+        "notebook 04, section 4; headline chunked",
+    ),
+)
