@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+from minibatch.headlines import committed
+
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -33,3 +35,8 @@ def test_the_example_runs(tiny, capsys):
     code = re.search(r"```python\n(.+?)```", README, re.S)[1]
     exec(compile(code, "README.md", "exec"), {})
     assert "1 2 3 4 5 6 7" in capsys.readouterr().out
+
+
+def test_the_gains_it_quotes_are_the_computed_ones():
+    totals = [row["total"] for row in committed("decomposition").rows]
+    assert f"{totals[0]:.1f}, {totals[1]:.1f}, {totals[2]:.1f} and {totals[3]:.1f} times" in README

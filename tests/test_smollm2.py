@@ -58,8 +58,8 @@ def test_greedy_text_is_the_committed_one(smollm2):
 
 @pytest.fixture(scope="module")
 def requests(smollm2):
-    """The 24 prompts, at most 32 new tokens."""
-    return [smollm2.request(name, text, max_new_tokens=32) for name, text in chat_prompts("smollm2")]
+    """The 24 prompts, at most 24 new tokens."""
+    return [smollm2.request(name, text, max_new_tokens=24) for name, text in chat_prompts("smollm2")]
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_the_same_text_from_every_batcher_and_alone(smollm2, requests, runs):
     assert texts["static"] == texts["dynamic"] == texts["iteration"]
     assert len({len(tokens) for tokens in texts["static"].values()}) > 5, "answers of many lengths"
     engine = build_engine(smollm2, max_num_seqs=1, max_model_len=80)
-    for one in requests[:12]:
+    for one in requests[::4]:
         assert list(engine.stream(one)) == texts["static"][one.request_id]
 
 
