@@ -8,11 +8,12 @@ stored measurement, what the roofline leaves out is this:
   decodes of many sequences and in mixed steps. On any machine the products of a layer and its attention run one after
   the other ("by kernel"), so a chunk of a prompt does not hide the reading of other sequences' K and V.
 * Small shapes. It has one share of the bandwidth and one of the arithmetic for all. Attention of one sequence over 16
-  positions reaches a few hundredths of what 64 over 1,000 reach, because thirty layers of calls from Python cost the
-  same however little they read. Products reach about twice as much of the arithmetic with 1,024 tokens as with 16 in
-  float32, and a multiple of that in bfloat16, whose matrix unit wants many rows.
+  positions reaches about a hundredth of what 64 over 1,000 reach, because thirty layers of calls from Python cost the
+  same however little they read. Products reach nearly three times as much of the arithmetic with 1,024 tokens as with
+  16 in float32, and seven times as much in bfloat16, whose matrix unit wants many rows.
 * Work that is neither: norms, rotation, activation functions, copies between them, sampling. It counts as nothing and
-  is about a millisecond a token here, a fifth or more of a long prompt's step. Servers on a GPU fuse most of it.
+  is half a millisecond a token of a long prompt here in float32, a fifth of the step or more. Servers on a GPU fuse
+  most of it.
 * Where numbers lie. Contexts that fit a cache are read faster than others. K and V here are contiguous; gathering
   them from blocks costs more, unless a kernel reads the blocks where they are (notebook 08).
 

@@ -127,8 +127,7 @@ for row in errors(compared):
         print(f"{row['dtype']:9} {row['way']:10} off by {off}, of {row['n']} unseen")
 
 # %% [markdown]
-# A third off in the median, and more than twice too long at worst. That is the size of the error *on this machine*, where the model
-# leaves out much:
+# About a fifth off in the median, up to a half at worst. That is the size of the error *on this machine*, where the model leaves out much:
 #
 # * **Taking turns.** The longer of the two assumes that all reading overlaps all computing. Here a step reads, then computes, and their sum
 #   ("in turn") predicts better.
@@ -484,7 +483,7 @@ for claim in account:
 # ## What you saw
 #
 # * A step is overhead plus the longer of reading and computing; on an A100 computing takes over at 105 tokens, whatever the model.
-# * On the machine of this course that is off by a third in the median. Policies are compared under one clock; milliseconds are not
+# * On the machine of this course that is off by a fifth in the median. Policies are compared under one clock; milliseconds are not
 #   forecast.
 # * Thirteen systems, four axes. What a step may hold decides the longest pause (1.7 s or 0.2 s at the same throughput); what is reserved
 #   decides how many run.
