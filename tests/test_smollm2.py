@@ -58,8 +58,8 @@ def test_greedy_text_is_the_committed_one(smollm2):
 
 @pytest.fixture(scope="module")
 def requests(smollm2):
-    """The 24 prompts, at most 24 new tokens."""
-    return [smollm2.request(name, text, max_new_tokens=24) for name, text in chat_prompts("smollm2")]
+    """The 24 prompts, at most 32 new tokens."""
+    return [smollm2.request(name, text, max_new_tokens=32) for name, text in chat_prompts("smollm2")]
 
 
 @pytest.fixture(scope="module")
