@@ -72,4 +72,5 @@ class Player:
 
 @cache
 def say_missing() -> None:
+    """Once a process, that a widget would stand here."""
     print(MISSING)

@@ -52,8 +52,9 @@ from minibatch.simulate import (
 )
 from minibatch.simulate.calibration import compare, errors, stored_steps
 from minibatch.simulate.limit import highest_rate_with, operating_limit
+from minibatch.simulate.prefix_study import prefix_study, reuse_bound
 from minibatch.simulate.scenario import Scenario, simulate
-from minibatch.workload import azure_trace, bare_requests
+from minibatch.workload import azure_trace, bare_requests, mooncake_trace
 
 # %% [markdown]
 # ## 1. A step in four lines
@@ -265,6 +266,34 @@ for name in ("orca-max", "orca-pow2", "trtllm-no-evict", "transformers", "sglang
 # TensorRT-LLM's default and TGI keep what the *limit* of a request says; a replayed trace knows the true length, so here that is a perfect
 # estimate, and it is still too much, for nobody needs all of it from the start. Those who promise least fill the pool and throw somebody
 # out now and then: more tokens, a shorter queue, and for the victim a pause of seconds. SGLang's estimate gets most of it without a victim.
+#
+# ### What is found again
+#
+# Those runs share no prefix: lengths alone say nothing of what prompts have in common. Mooncake's trace does (FAST 2025): each prompt
+# comes with a name for every 512 tokens of it, equal where everything up to there is equal. vLLM keeps a table of hashes over a queue of
+# free blocks, SGLang a radix tree that loses its least recently used leaf. Both stand on the same allocator here (notebook 06), and SGLang
+# can also reorder the queue, longest stored prefix first. How many of all prompt blocks are found stored?
+#
+# **Predict, then run.** What matters more: the cache, the order, or the size?
+
+# %%
+chats = mooncake_trace()
+print("blocks   GiB of K/V (8B)   hash, fcfs   radix, fcfs   hash, longest first   radix, longest first")
+for blocks in (1_000, 4_000, 16_000):
+    study = {(row.order, row.cache): row for row in prefix_study(chats, sizes=[blocks])}
+    shares = [study[order, cache].hit_share for order in ("fcfs", "longest_prefix") for cache in ("hash", "radix")]
+    gib = study["fcfs", "hash"].gib
+    print(f"{blocks:6,}   {gib:15,.0f}   {shares[0]:10.1%}   {shares[1]:11.1%}   {shares[2]:19.1%}   {shares[3]:20.1%}")
+print(f"seen before at all: {reuse_bound(chats)[0]:.1%} of the blocks of {len(chats):,} prompts")
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# The size, by far. One card's memory finds little of what is there, because thousands of other blocks come in between; that is why such a
+# cache moves to host memory and to disks. The two caches differ by less than a point. Where memory is short the order helps: who shares a
+# prefix is served while it is still there.
+#
+# </details>
 #
 # A caution with all such tables, this one included: "mantendo o modelo e o hardware fixos ao comparar configurações" (article 3). And the
 # load, and the lengths.
