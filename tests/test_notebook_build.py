@@ -1,18 +1,13 @@
-"""notebooks/build.py without a kernel: what freezing takes away, and what counts as drift."""
+"""notebooks/frozen.py without a kernel: what freezing takes away, and what counts as drift."""
 
 import base64
 import copy
-import importlib.util
 import io
-from pathlib import Path
 
+import frozen as frozen_by
 import pytest
 from nbformat import v4
 from PIL import Image
-
-SPEC = importlib.util.spec_from_file_location("build", Path(__file__).resolve().parents[1] / "notebooks" / "build.py")
-build = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(build)
 
 
 def png(dot: int = 255) -> str:
@@ -37,7 +32,7 @@ def frozen():
     ]
     cells[1].metadata["execution"] = {"iopub.status.busy": "10:00"}
     notebook = v4.new_notebook(cells=cells, metadata={"widgets": {"state": {}}})
-    build.freeze(notebook, "00_start")
+    frozen_by.freeze(notebook, "00_start")
     return notebook
 
 
@@ -52,13 +47,13 @@ def test_freezing_leaves_what_repeats(frozen):
 
 
 def test_the_same_notebook_has_not_drifted(frozen):
-    assert list(build.drift(frozen, copy.deepcopy(frozen))) == []
+    assert list(frozen_by.drift(frozen, copy.deepcopy(frozen))) == []
 
 
 def changed(notebook, change):
     other = copy.deepcopy(notebook)
     change(other)
-    return list(build.drift(notebook, other))
+    return list(frozen_by.drift(notebook, other))
 
 
 def test_every_change_is_drift(frozen):
@@ -100,4 +95,4 @@ def test_pictures_of_another_matplotlib_are_not_compared(frozen):
     here = copy.deepcopy(frozen)
     here.metadata["minibatch"] = {"matplotlib": "0.2"}
     here.cells[2].outputs[0].data["image/png"] = png(0)
-    assert list(build.drift(frozen, here)) == []
+    assert list(frozen_by.drift(frozen, here)) == []

@@ -5,7 +5,6 @@ Says which cell fails and why, and prints the slowest cells. A notebook whose fi
 skipped where the model has not been fetched; in CI (CI=true) a missing model is a failure.
 """
 
-import importlib.util
 import os
 import re
 import sys
@@ -13,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import frozen
 import nbformat
 import pytest
 from nbclient import NotebookClient
@@ -20,9 +20,6 @@ from nbclient.exceptions import CellExecutionError
 from traitlets.config import Config
 
 ROOT = Path(__file__).resolve().parents[1]
-SPEC = importlib.util.spec_from_file_location("build", ROOT / "notebooks" / "build.py")
-build = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(build)
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CELL_SECONDS = 300  # against a cell that hangs
 CPU_SECONDS = 600  # against a notebook that runs away; "under 60 s on 2 cores" is measured, not tested
@@ -113,8 +110,8 @@ def execute(path: Path, folder: Path) -> tuple[float, float, list[tuple[float, i
     slowest = run(notebook, folder)
     cpu_seconds, peak_kib = (float(word) for word in notebook.cells.pop().outputs[0].text.split())
     assert not list(folder.iterdir()), "the notebook left files behind"
-    build.freeze(notebook, path.stem)
-    drifted = build.check(path.stem, notebook)
+    frozen.freeze(notebook, path.stem)
+    drifted = frozen.check(path, notebook)
     assert not drifted, "; ".join(drifted)
     return cpu_seconds, peak_kib / 2**20, slowest
 

@@ -14,19 +14,28 @@ import math
 import numbers
 from collections.abc import Callable, Mapping
 
+from minibatch.trace import Trace
+
 
 class CheckFailed(AssertionError):
-    """An answer that is not right. `call` is the failed call as text, `expected` the value that no message shows."""
+    """An answer that is not right. `call` is the failed call as text, `expected` the value that no message shows.
+
+    `trace` is the run in which it was seen, if there was one.
+    """
 
     label = "CHECK FAILED"
 
-    def __init__(self, message: str, call: str = "", expected: object = None):
+    def __init__(self, message: str, call: str = "", expected: object = None, trace: Trace | None = None):
         super().__init__(message)
-        self.call, self.expected = call, expected
+        self.call, self.expected, self.trace = call, expected, trace
 
     def _render_traceback_(self) -> list[str]:
-        """IPython asks for this: one line where a traceback would stand."""
-        return [f"{self.label}: {self}"]
+        """IPython asks for this: one line where a traceback would stand, and the run so far as text."""
+        if not (self.trace and self.trace.steps):
+            return [f"{self.label}: {self}"]
+        from minibatch.plot.text import slots_text  # here, for a check must not import pictures
+
+        return [f"{self.label}: {self}", "", slots_text(self.trace)]
 
 
 class NotYet(CheckFailed):
