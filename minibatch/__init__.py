@@ -11,6 +11,7 @@ from minibatch.build import build_engine
 from minibatch.engine import Engine, EngineError
 from minibatch.request import Request, RequestRefused, SamplingParams, Sequence
 from minibatch.trace import Trace
+from minibatch.trace_file import load_trace
 
 __version__ = "0.1.0"
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Trace",
     "build_engine",
     "load_model",
+    "load_trace",
 ]
 
 

@@ -3,23 +3,15 @@
 import argparse
 import os
 import sys
+from importlib import import_module
+from types import ModuleType
 
+from minibatch.cuda.errors import BuildError, KernelUnavailable
 from minibatch.openmp import settle_waiting
 
 settle_waiting(os.environ)  # before torch is imported
 
-from minibatch.commands import bench, compare, doctor, figures, models, sweep, systems  # noqa: E402
-from minibatch.cuda.errors import BuildError, KernelUnavailable  # noqa: E402
-
-COMMANDS = {
-    "compare": compare,
-    "systems": systems,
-    "sweep": sweep,
-    "figures": figures,
-    "bench": bench,
-    "models": models,
-    "doctor": doctor,
-}
+COMMANDS = ("compare", "systems", "sweep", "figures", "player", "bench", "grade", "models", "doctor")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -28,12 +20,19 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m minibatch", description="Continuous batching, small enough to read."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for name, module in COMMANDS.items():
+    try:
+        modules = _modules(sys.argv[1:] if argv is None else argv)
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("minibatch"):  # a mistake of ours
+            raise
+        print(f"error: {error.name} is missing; python -m minibatch doctor says what to do", file=sys.stderr)
+        return 1
+    for name, module in modules.items():
         summary = module.__doc__.strip().splitlines()[0]
         module.add_arguments(commands.add_parser(name, help=summary, description=summary))
     arguments = parser.parse_args(argv)
     try:
-        return COMMANDS[arguments.command].run(arguments)
+        return modules[arguments.command].run(arguments)
     except (
         ValueError,
         OSError,
@@ -45,6 +44,12 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def _modules(argv: list[str]) -> dict[str, ModuleType]:
+    """The modules of all commands; of `doctor` alone if it is asked, for it must run where packages are missing."""
+    names = ("doctor",) if argv[:1] == ["doctor"] else COMMANDS
+    return {name: import_module(f"minibatch.commands.{name}") for name in names}
 
 
 if __name__ == "__main__":

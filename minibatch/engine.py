@@ -163,11 +163,12 @@ class Engine:
         """Nothing to do: move the clock to the next thing that can happen. False if nothing ever will."""
         wake = self.scheduler.wake_at()
         soonest = next_arrival if wake is None else min(next_arrival, wake)
-        if soonest < math.inf:
-            self.now = max(self.now, soonest)
-        elif self.open:
+        if self.now < soonest < math.inf:
+            self.now = soonest
+        elif self.open:  # at the same moment it would decide the same again, for ever
+            said = f", and wake_at() says {soonest:g} s at {self.now:g} s" if soonest < math.inf else ""
             raise EngineError(
-                f"scheduler {self.scheduler.name!r} is stuck: {len(self.open)} requests open, none scheduled"
+                f"scheduler {self.scheduler.name!r} is stuck: {len(self.open)} requests open, none scheduled{said}"
             )
         return soonest < math.inf
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from minibatch import load_trace
 from minibatch.__main__ import main
 
 
@@ -34,7 +35,9 @@ def test_compare_prints_a_table_and_draws(tmp_path, capsys):
     assert main(arguments) == 0
     out = capsys.readouterr().out
     assert "The texts are identical." in out and "With n=6, p95 is simply the slowest request." in out
-    assert {path.name for path in tmp_path.iterdir()} == {"compare_steps.png", "compare_seconds.png"}
+    pages, runs = {"compare_steps.png", "compare_seconds.png", "compare.html"}, ("static", "dynamic", "iteration")
+    assert {path.name for path in tmp_path.iterdir()} == pages | {f"compare_{name}.trace.json" for name in runs}
+    assert load_trace(tmp_path / "compare_static.trace.json").finished
 
 
 def test_compare_on_paged_memory_runs_more_at_once_on_as_many_positions(tmp_path):
@@ -63,9 +66,9 @@ def test_compare_on_paged_memory_says_so_and_draws(tmp_path, capsys):
         "iteration: up to 5 requests ran at once in blocks of 16, up to 2 in regions. While others waited, KV use"
         in out
     )
-    assert {path.name for path in tmp_path.iterdir()} == {
-        f"compare_{name}.png" for name in ("steps", "seconds", "memory")
-    }
+    runs = {f"compare_{name}_{memory}.trace.json" for name in names[1:] for memory in ("contiguous", "paged")}
+    pages = {f"compare_{name}.png" for name in ("steps", "seconds", "memory")} | {"compare.html"}
+    assert {path.name for path in tmp_path.iterdir()} == pages | runs
 
 
 def test_different_texts_end_badly(tmp_path, capsys, monkeypatch):

@@ -72,22 +72,22 @@ def expect(
     `hint` points at the mistake: a text, or a function that makes one from the wrong result and `args`. It must
     not give the answer. `tolerance` is relative and absolute.
     """
-    got, text = call(function, *args), _call_text(function, args)
+    got, text = call(function, *args), call_text(function, args)
     if not same(got, want, tolerance):
         why = hint(_plain(got), *args) if callable(hint) else hint
-        raise CheckFailed(f"{text} returned {_short(got)}" + (f": {why}" if why else ""), text, want)
+        raise CheckFailed(f"{text} returned {short(got)}" + (f": {why}" if why else ""), text, want)
     return got
 
 
 def call(function: Callable, *args: object) -> object:
     """What the reader's function returns for copies of `args`; an exception, None or NaN becomes one line."""
-    text, failed = _call_text(function, args), None
+    text, failed = call_text(function, args), None
     try:
         got = function(*copy.deepcopy(args))
     except NotImplementedError:
         failed = NotYet(f"{text} raised NotImplementedError", text)
     except Exception as error:
-        failed = CheckFailed(f"{text} raised {type(error).__name__}: {_short(str(error), quote=False)}", text)
+        failed = CheckFailed(f"{text} raised {type(error).__name__}: {short(str(error), quote=False)}", text)
     if failed:
         raise failed  # outside the except block, or a traceback would show both errors
     if got is None:
@@ -137,11 +137,12 @@ def _name(function: Callable) -> str:
     return name if name.isidentifier() else "your function"
 
 
-def _call_text(function: Callable, args: tuple) -> str:
-    return f"{_name(function)}({', '.join(_short(each) for each in args)})"
+def call_text(function: Callable, args: tuple) -> str:
+    """The call as a reader would write it, for a message."""
+    return f"{_name(function)}({', '.join(short(each) for each in args)})"
 
 
-def _short(value: object, quote: bool = True, most: int = 100) -> str:
+def short(value: object, quote: bool = True, most: int = 100) -> str:
     """On one line, and not longer than `most` characters."""
     text = " ".join((repr(value) if quote else str(value)).split())
     return text if len(text) <= most else text[: most - 1] + "…"

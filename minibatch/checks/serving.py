@@ -47,8 +47,7 @@ def serve(
     except NotImplementedError:
         failed = NotYet("raise NotImplementedError is still there")
     except EngineError:
-        left = ", ".join(watch.engine.open)
-        failed = CheckFailed(f"nobody is scheduled any more, and {left} never ended")
+        failed = CheckFailed(_stuck(watch.engine))
     except Exception as error:
         text = " ".join(str(error).split())[:120]
         failed = CheckFailed(f"{watch.where} your code raised {type(error).__name__}: {text}")
@@ -56,6 +55,14 @@ def serve(
         where = f"{told}: " if told else ""
         raise type(failed)(f"{where}{failed}", failed.call, failed.expected, watch.engine.trace)
     return watch.engine.trace
+
+
+def _stuck(engine: Engine) -> str:
+    if engine.scheduler.wake_at() is not None:
+        return f"at {engine.now:g} s nobody is scheduled, and wake_at() says that somebody would be"
+    held = ", ".join(name for name, sequence in engine.open.items() if sequence.slot is not None)
+    slots = f", though {held} hold{'' if ',' in held else 's'} a slot" if held else ""
+    return f"nobody is scheduled any more, and {', '.join(engine.open)} never ended{slots}"
 
 
 class _Watch:
@@ -75,7 +82,10 @@ class _Watch:
             self.engine.run(requests, self._count)
         finally:
             del scheduler.schedule
-        used, reserved, _ = scheduler.memory.use()
+        for record in self.engine.trace.requests.values():
+            reason = record.finish_reason
+            need(reason in ("stop", "length"), f"{record.request_id} was turned away or dropped: it is {reason}")
+        reserved = scheduler.memory.use().reserved
         need(not reserved, f"everybody has ended, and {reserved} K/V positions are still taken")
 
     def _count(self, record: StepRecord) -> None:
@@ -92,6 +102,9 @@ class _Watch:
 
 
 def _rows(plan: StepPlan, scheduler: Scheduler, where: str) -> None:
+    for field in ("chunks", "dead", "admitted"):
+        given = getattr(plan, field)
+        need(isinstance(given, tuple), f"{where} {field} of the plan is a {type(given).__name__}; a tuple is wanted")
     for row in plan.rows:
         need(isinstance(row, Chunk), f"{where} the plan holds a {type(row).__name__}; a Chunk is wanted")
     for dead in plan.dead:

@@ -20,6 +20,7 @@ from minibatch.cuda.simulated import Array, KernelFault
 HOLE = "  // YOUR LINES"
 MOST = 330  # characters of a message
 FOLDERS = re.compile(r"/\S*/(?=kernel-)")
+PLACES = re.compile(r"\b(your lines|the kernel):(\d+)(:\d+)?")
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,6 @@ def in_a_line(found: list[Report]) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Without line breaks and folders, and not too long for a message."""
-    text = FOLDERS.sub("", " ".join(text.split()))
+    """Without line breaks and folders, places in words, and not too long for a message."""
+    text = PLACES.sub(r"line \2 of \1", FOLDERS.sub("", " ".join(text.split())))
     return text if len(text) <= MOST else text[: MOST - 1] + "…"

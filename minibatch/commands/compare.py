@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="K/V positions of a block, with --memory paged (default 4, for these answers are short; servers take 16)",
     )
-    parser.add_argument("--out", type=Path, default=Path("figures/out"), help="folder for the pictures")
+    parser.add_argument("--out", type=Path, default=Path("figures/out"), help="folder for pictures and traces")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
 
 
@@ -84,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_report(arguments, traces, same, position_bytes)
         for path in draw(arguments, traces):
             print(path)
+        print(f"{arguments.out / 'compare_*.trace.json'}: the runs, for python -m minibatch player")
     return 0 if same else 1
 
 

@@ -37,8 +37,10 @@ def print_report(arguments: argparse.Namespace, traces: list[Trace], same: bool,
 
 
 def draw(arguments: argparse.Namespace, traces: list[Trace]) -> list[Path]:
-    """All runs on one axis of steps, and on one of seconds; and, of memories, how full they were. Returns the files."""
-    from minibatch.plot import save, slots
+    """All runs on one axis of steps, and on one of seconds; and, of memories, how full they were; and a page that plays
+    them. The runs themselves lie beside them, for `python -m minibatch player`. Returns the files that show something.
+    """
+    from minibatch.plot import player_page, save, slots
     from minibatch.plot.pressure import pressure
 
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -48,7 +50,11 @@ def draw(arguments: argparse.Namespace, traces: list[Trace]) -> list[Path]:
         figures["memory"] = pressure(named)
     for name, figure in figures.items():
         save(figure, arguments.out / f"compare_{name}.png")
-    return [arguments.out / f"compare_{name}.png" for name in figures]
+    for name, trace in named.items():
+        trace.save(arguments.out / f"compare_{name.replace(', ', '_')}.trace.json")
+    page = arguments.out / "compare.html"
+    page.write_text(player_page(named), encoding="utf-8")
+    return [*(arguments.out / f"compare_{name}.png" for name in figures), page]
 
 
 def _batcher_remarks(arguments: argparse.Namespace, rows: list[Summary]) -> list[str]:

@@ -1,66 +1,63 @@
-"""What this machine has, one tiny run, OK or what to do."""
+"""What this machine has for the course, one tiny run, and for each thing that is wrong what to do.
+
+Imports nothing that could be missing: it is here to say so.
+"""
 
 import argparse
-import importlib.metadata
-import os
-import platform
-import shutil
-import sys
+import json
 
-PACKAGES = ["torch", "numpy", "matplotlib", "ipywidgets", "jupyterlab", "tokenizers", "safetensors", "gguf", "pytest"]
+from minibatch.commands import doctor_install as install
+from minibatch.commands import doctor_machine as machine
+from minibatch.commands.doctor_finding import PROBLEM, REMARK, Check, Finding, findings
+
+CHECKS: list[tuple[str, Check]] = [
+    ("python", install.python),
+    ("minibatch", install.package),
+    ("packages", install.packages),
+    ("widgets", install.widgets),
+    ("kernel", install.kernel),
+    ("fonts", install.fonts),
+    ("memory", machine.memory),
+    ("threads", machine.processors),
+    ("folders", machine.folders),
+    ("compilers", machine.compilers),
+    ("models", machine.models),
+]
+WIDE = 18
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`doctor` takes no options."""
+    """The options of `doctor`."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings; 1 if the course cannot run here."""
-    problems = []
-    print(f"python      {platform.python_version()} on {platform.system()} {platform.machine()}")
-    for name in PACKAGES:
-        try:
-            print(f"{name:11} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            print(f"{name:11} missing")
-            problems.append(f"{name} is missing: run `{sys.executable} -m pip install -r requirements.txt`")
-    if not problems:
-        problems += _machine() + _tiny_run()
-    for problem in problems:
-        print(f"PROBLEM: {problem}")
-    print("not OK" if problems else "OK")
-    return 1 if problems else 0
+    """Print the findings, what is wrong last; 1 if the course cannot run here."""
+    found: list[Finding] = []
+    for one in findings(CHECKS):
+        found.append(one)
+        if not arguments.json:
+            print(f"{one.what:{WIDE}} {one.state}", flush=True)
+    ok = all(one.level != PROBLEM for one in found)
+    if arguments.json:
+        print(json.dumps({"ok": ok, "findings": [one._asdict() for one in found]}, indent=1))
+    else:
+        _conclude(found, ok)
+    return 0 if ok else 1
 
 
-def _machine() -> list[str]:
-    """Threads, compilers, GPU, models: facts, none of them a must."""
-    import torch
-
-    from minibatch.model import smollm2
-    from minibatch.model.linear import can_pack
-
-    cpu = torch.device("cpu")
-    packed = [str(dtype).removeprefix("torch.") for dtype in (torch.float32, torch.bfloat16) if can_pack(dtype, cpu)]
-    print(f"threads     {torch.get_num_threads()} of {os.cpu_count()} cores")
-    print(f"packed      {', '.join(packed) or 'no'} (weights laid out once for the CPU's matrix products)")
-    print(f"CUDA GPU    {torch.cuda.get_device_name() if torch.cuda.is_available() else 'none (none is needed)'}")
-    for tool in ("nvcc", "g++"):
-        print(f"{tool:11} {shutil.which(tool) or 'not found (needed for the CUDA notebook only)'}")
-    here = smollm2.gguf_path().exists()
-    print(
-        f"smollm2     {smollm2.gguf_path() if here else 'not fetched yet: python -m minibatch models --fetch smollm2'}"
-    )
-    return []
-
-
-def _tiny_run() -> list[str]:
-    """The embedded model answers one question."""
-    from minibatch.build import build_engine
-    from minibatch.model import load_model
-
-    model = load_model("tiny")
-    engine = build_engine(model, max_num_seqs=1)
-    tokens = list(engine.stream(model.request("doctor", "count to 5", max_new_tokens=32)))
-    text = model.tokenizer.decode(tokens)
-    print(f"tiny run    count to 5: {text}")
-    return [] if text == "1 2 3 4 5" else [f"the embedded model should have counted to 5 and wrote {text!r}"]
+def _conclude(found: list[Finding], ok: bool) -> None:
+    """What is wrong, by what to do about it; then OK or not."""
+    for level in (REMARK, PROBLEM):
+        ill = [one for one in found if one.level == level]
+        for cure in dict.fromkeys(one.cure for one in ill):
+            states = [f"{one.what}: {one.state}" for one in ill if one.cure == cure]
+            print(f"\n{level.upper()}: " + "\n  and ".join(states) + f"\n  -> {cure}")
+    remarks = sum(one.level == REMARK for one in found)
+    print()
+    if not ok:
+        print("not OK")
+    elif remarks:
+        print(f"The course runs here; {'a part' if remarks == 1 else 'parts'} of it may not, see above. OK")
+    else:
+        print("OK")

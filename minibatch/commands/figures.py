@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
+from minibatch.commands.five_ways import five_ways
 from minibatch.commands.three_schedulers import three_schedulers
 from minibatch.headlines import HEADLINES, store
 from minibatch.headlines.base import Headline
@@ -18,17 +19,18 @@ from minibatch.headlines.claims import claims_page
 from minibatch.plot.output import png
 from minibatch.simulate.cards import known
 
-DRAWN = {"three_schedulers": three_schedulers}  # pictures without numbers
+DRAWN = {"three_schedulers": three_schedulers, "player": five_ways}  # without numbers of their own: a picture, a page
 CLAIMS = "claims"  # the table of the articles' claims, from all headlines: claims.md
 MOST_SHOWN = 5  # differences of one figure
 
 
 class Built(NamedTuple):
-    """A figure as it comes out now."""
+    """A figure as it comes out now: a picture, or the page of a player."""
 
     name: str
     headline: Headline | None
     image: bytes
+    suffix: str = ".png"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
 def build(name: str) -> Built:
     """One figure, computed and drawn."""
     if name in DRAWN:
-        return Built(name, None, png(DRAWN[name](), dpi=160))
+        drawn = DRAWN[name]()
+        if isinstance(drawn, str):
+            return Built(name, None, drawn.encode(), ".html")
+        return Built(name, None, png(drawn, dpi=160))
     compute, draw = HEADLINES[name]
     headline = compute()
     return Built(name, headline, png(draw(headline), dpi=110))
@@ -85,7 +90,7 @@ def _all(names: list[str], jobs: int) -> Iterator[Built]:
 
 def _write(folder: Path, names: list[str], built: Iterable[Built]) -> int:
     for one in built:
-        path = folder / f"{one.name}.png"
+        path = folder / f"{one.name}{one.suffix}"
         path.write_bytes(one.image)
         print(path)
     found = {one.name: one.headline for one in built if one.headline}
@@ -113,7 +118,7 @@ def _compare(folder: Path, names: list[str], built: list[Built]) -> int:
 
 def _drift(folder: Path, one: Built) -> list[str]:
     """What differs between a figure as it is now and as it is committed: its numbers, else its picture."""
-    path = folder / f"{one.name}.png"
+    path = folder / f"{one.name}{one.suffix}"
     if one.headline:
         committed = store.read_plain()["headlines"].get(one.name)
         found = list(store.differences(committed, store.as_plain(one.headline)))
@@ -122,9 +127,11 @@ def _drift(folder: Path, one: Built) -> list[str]:
             return [f"{path}: {words}" for words in found[:MOST_SHOWN]] + more
     if not path.exists():
         return [f"{path}: not there"]
-    if path.read_bytes() != one.image:
-        return [f"{path}: the picture differs, its numbers do not{_drawn_with()}"]
-    return []
+    if path.read_bytes() == one.image:
+        return []
+    if one.suffix == ".html":
+        return [f"{path}: the page differs"]
+    return [f"{path}: the picture differs, its numbers do not{_drawn_with()}"]
 
 
 def _drawn_with() -> str:

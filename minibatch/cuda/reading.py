@@ -31,7 +31,8 @@ class Stretch(NamedTuple):
 
 
 def lanes(run: Run, row_starts: Sequence[int], row_bytes: int, titles: Sequence[str], width: float = 8.0) -> Figure:
-    """Who reads these rows of `k`: a row a position, a column a word, coloured by warp, with the number of the lane.
+    """Who reads these rows of `k`: a row a position, a column a word, coloured by warp, with the number of the lane
+    (in a tall picture, of the warp).
 
     `row_starts` are the first bytes of the rows in `k`. A word that several threads read stands in as many panels, in
     the order of block and thread; `titles` names the panels. Raises ValueError unless there is one for each.
@@ -50,6 +51,8 @@ def lanes(run: Run, row_starts: Sequence[int], row_bytes: int, titles: Sequence[
         axes.spines[:].set_visible(False)
         for stretch in stretches:
             _draw_stretch(axes, stretch, numbered=len(row_starts) <= MOST_NUMBERED)
+        if len(row_starts) > MOST_NUMBERED:
+            _name_warps(axes, stretches)
     return figure
 
 
@@ -149,6 +152,16 @@ def _draw_stretch(axes: Axes, stretch: Stretch, numbered: bool) -> None:
     row, first, end, warp, lane = stretch
     text = str(lane) if numbered and (end - first >= 2 or lane % 4 == 0) else ""
     _box(axes, first, row, end - first, LANES[warp % len(LANES)], text, size=6.5, lw=0.5 if numbered else 0)
+
+
+def _name_warps(axes: Axes, stretches: Sequence[Stretch]) -> None:
+    """Once for all neighbouring rows that one warp reads, so that the bands are told apart without their colours."""
+    warps = {row: {one.warp for one in group} for row, group in groupby(sorted(stretches), key=lambda one: one.row)}
+    for warp, group in groupby(sorted(warps), key=lambda row: min(warps[row])):
+        rows, colour = list(group), LANES[warp % len(LANES)]
+        ink = INK if colour in PALE else EMPTY
+        middle = sum(axes.get_xlim()) / 2
+        axes.text(middle, (rows[0] + rows[-1] + 1) / 2, f"warp {warp}", ha="center", va="center", size=7, color=ink)
 
 
 def _box(

@@ -12,6 +12,7 @@ from minibatch.plot.blocks import blocks, memory
 from minibatch.plot.colours import colour_of
 from minibatch.plot.figure import slots
 from minibatch.plot.output import png, save, show
+from minibatch.plot.page_player import player_page
 from minibatch.plot.player import Player
 from minibatch.plot.source import show_source
 from minibatch.plot.svg import slots_svg
@@ -31,6 +32,7 @@ __all__ = [
     "memory",
     "memory_alt",
     "memory_caption",
+    "player_page",
     "png",
     "save",
     "show",

@@ -5,14 +5,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from minibatch.bench import Report, Row
-from minibatch.plot.colours import EMPTY, FLATLINE, INK, PALETTE, QUIET, RULE
+from minibatch.plot.colours import EMPTY, FLATLINE, INK, PALE, PALETTE, QUIET, RULE
 from minibatch.plot.page import own_style
 
 MEASURED, ROOF = PALETTE[1], PALETTE[0]
 PARTS = (
     ("products with the weights", "linear_share", PALETTE[1]),
     ("attention", "attention_share", PALETTE[2]),
-    ("everything else", "rest_share", PALETTE[4]),
+    ("everything else", "rest_share", PALE),
 )
 FINE = 64  # points of a roof, evenly on the logarithmic axis
 

@@ -19,6 +19,7 @@ QUIET = "#5F6368"  # axes, ticks, captions
 RULE = "#D9DCE0"  # frames and grid
 FAILED_RED = "#B00020"  # a step that raised
 USED, TAKEN = "#4A5563", "#C3CAD4"  # K/V positions that hold a token; that are taken and do not
+PALE = "#DCEFFB"  # a share between two others: its grey is far from that of each
 
 Traces = Trace | Sequence[Trace] | Mapping[str, Trace]  # what every picture accepts: one, several, several by name
 

@@ -47,13 +47,13 @@ class Player:
         self.play = ipywidgets.Play(min=first, max=last, value=start, interval=interval)
         self.slider = ipywidgets.IntSlider(min=first, max=last, value=start, description="step")
         self.slider.layout.width = "32em"
-        self.picture = ipywidgets.HTML(value=svg)
+        self.picture = ipywidgets.HTML(value=fitted(svg))
         ipywidgets.link((self.play, "value"), (self.slider, "value"))
         self.slider.observe(self._draw, "value")
         self.view = ipywidgets.VBox([ipywidgets.HBox([self.play, self.slider]), self.picture])
 
     def _draw(self, change: dict) -> None:
-        self.picture.value = self.drawing.at(change["new"])
+        self.picture.value = fitted(self.drawing.at(change["new"]))
 
     @cached_property
     def still(self) -> bytes:
@@ -68,6 +68,11 @@ class Player:
         if self.view is not None:
             data[WIDGET] = {"version_major": 2, "version_minor": 0, "model_id": self.view.model_id}
         return data, metadata
+
+
+def fitted(svg: str) -> str:
+    """Shrinks to a narrow window, where the names at its right edge would be cut off."""
+    return svg.replace("<svg ", '<svg style="max-width: 100%; height: auto" ', 1)
 
 
 @cache

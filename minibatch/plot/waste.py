@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 
 from minibatch.memory.waste import Split
-from minibatch.plot.colours import DEAD_GREY, EMPTY, INK, PALETTE, QUIET, ink
+from minibatch.plot.colours import DEAD_GREY, EMPTY, INK, PALE, PALETTE, QUIET, ink
 from minibatch.plot.page import own_style
 
 KINDS = {  # of Split -> colour, what it means
     "used": (PALETTE[1], "holds a token"),
-    "reserved": (PALETTE[4], "reserved, filled later"),
+    "reserved": (PALE, "reserved, filled later"),
     "internal": (DEAD_GREY, "internal: never used"),
     "external": (EMPTY, "external: in no region"),
 }

@@ -36,14 +36,14 @@ def listing(words: Sequence[str]) -> str:
 
 
 def caption(traces: Traces) -> str:
-    """One sentence with the numbers the figure shows."""
+    """One sentence with the numbers the figure shows; a line for each run, or a notebook breaks it within a word."""
     pairs = named(traces)
     first = pairs[0][1].requests
     named_numbers = [(name, numbers(trace)) for name, trace in pairs]
     said = [f"{name} takes {steps} with {listing(rest)}" for name, (steps, *rest) in named_numbers]
     if all(trace.requests.keys() == first.keys() for _, trace in pairs):
         said[0] = f"For {'the same ' if len(pairs) > 1 else ''}{plural(len(first), 'request')}, {said[0]}"
-    return "; ".join(said) + "."
+    return ";\n".join(said) + "."
 
 
 def alt(traces: Traces) -> str:

@@ -12,8 +12,12 @@
 # * where each section of the three articles stands in this course, and what each of their words is called in the code.
 #
 # Previous: [README](../README.md) · Next: [01 Why batch](01_why_batch.ipynb)
+#
+# Articles: all three; section 6 for 1, "o preço: a fornada tinha uma virtude". Words: [glossary](GLOSSARY.md).
 
 # %%
+from pprint import pprint
+
 import matplotlib.pyplot as plt
 import torch
 
@@ -36,7 +40,8 @@ from minibatch.step import Chunk, StepPlan
 # %%
 model = load_model("smollm2")
 request = model.request("A", "What is the capital of France?", max_new_tokens=20)
-print(f"prompt, {len(request.prompt)} token ids: {request.prompt}")
+print(f"prompt, {len(request.prompt)} token ids:")
+pprint(request.prompt, compact=True)
 
 
 # %%
@@ -45,7 +50,7 @@ def piece(token):
     return model.tokenizer.rules.decode([token], skip_special_tokens=False)
 
 
-print(*(repr(piece(token)) for token in request.prompt))
+pprint([piece(token) for token in request.prompt], compact=True)
 
 # %% [markdown]
 # These ids are all the model will ever see of you. The seven pieces of your question stand between the marks `<|im_start|>` and
@@ -278,7 +283,8 @@ for y, record in enumerate(trace.finished):
     measure(ax, ms[3], ms[4], y - 0.2, f"ITL {ms[4] - ms[3]:.0f}")
     measure(ax, arrival, ms[-1], y - 0.42, f"E2E {ms[-1] - arrival:.0f}")
 ax.axvspan(1000 * trace.steps[4].start, 1000 * trace.steps[4].end, color="#EEEEEE", zorder=0)
-ax.set(yticks=[0, 1], yticklabels=["A", "B"], ylim=(1.3, -0.65), xlim=(-3, 375), xlabel="milliseconds, simulated")
+ax.set(yticks=[0, 1], yticklabels=["A", "B"], ylim=(1.3, -0.65))
+ax.set(xlim=(-3, 375), xlabel="milliseconds, simulated")
 words = "Tokens of A and B as dots on a time axis. A's gap of 55 ms is the step in which B's prompt is computed."
 show(fig, words)
 
@@ -294,18 +300,18 @@ show(fig, words)
 # %% [markdown]
 # ## 7. The words
 #
-# One word for one thing. "planned" marks what a later notebook brings.
+# One word for one thing. The [glossary](GLOSSARY.md) says each in a sentence.
 #
 # | in this course | in the articles | in the code | notebook |
 # |---|---|---|---|
 # | request | requisição, solicitação | `Request` | 00 |
 # | sequence | sequência | `Sequence` | 00 |
 # | token, EOS | token, token de fim de sequência | `SamplingParams.stop_token_ids`, `FinishReason.STOP` | 00 |
-# | prefill | prefill, pré-preenchimento; `Sequencia.Iniciar` hides one | a `Chunk` that starts at 0 | 00 |
+# | prefill | prefill, pré-preenchimento; `Sequencia.Iniciar` hides one | a `Chunk` of the prompt, or of a part of it | 00, 04 |
 # | decode | decode, decodificação | a `Chunk` of one token | 00 |
 # | step, iteration | passo, iteração, etapa; `ExecutarUmPassoDeDecode` | `Engine.step`, `StepPlan` | 00, 02 |
 # | KV cache | KV cache, cache de valor-chave | `KVCache` (the tensors), `ContiguousMemory`, `PagedMemory` (who may use what) | 00, 05, 06 |
-# | batch | lote | `StepPlan.chunks` | 02 |
+# | batch | lote | `StepPlan.chunks` | 01 |
 # | static batch | fornada, lote estático, grupo fixo | `StaticBatcher` | 02 |
 # | dynamic batch, window | batching dinâmico, janela; `prazoEstourou` | `DynamicBatcher.max_wait` | 02 |
 # | continuous batching, iteration-level scheduling | lote fluido, lote que nunca fecha, agendamento por iteração, lote contínuo | `IterationScheduler` | 03 |
@@ -326,23 +332,24 @@ show(fig, words)
 # | ITL | latência entre tokens, intervalos de streaming | `Latency.itl` | 00 |
 # | E2E | latência de ponta a ponta | `Latency.e2e` | 00 |
 # | throughput | throughput, vazão, rendimento | `Summary.tokens_per_second` | 01 |
-# | percentile, goodput | p95; carga que ainda atende às metas | `percentile`, `goodput` | 02, 09 |
+# | percentile | p95, percentil | `percentile` | 02 |
+# | operating limit | limite operacional, carga que ainda atende às metas | `operating_limit` | 09 |
 
 # %% [markdown]
 # ## 8. The map
 #
-# | notebook | question it answers | state |
+# | notebook | question it answers | lab |
 # |---|---|---|
-# | 00 Start here | What happens to one request? | this one |
-# | [01 Why batch](01_why_batch.ipynb) | Why does a decode step cost nearly the same for one request or for eight? | ready |
-# | [02 Static batching](02_static_batching.ipynb) | What does a batch that closes waste? | ready |
-# | [03 Iteration level](03_iteration_level.ipynb) | What changes when the batch never closes? | ready |
-# | [04 Chunked prefill](04_chunked_prefill.ipynb) | How does a long prompt enter without a stall? | ready |
-# | [05 KV memory](05_kv_memory.ipynb) | How many sequences fit, and what is reserved in vain? | ready |
-# | [06 Paged KV cache](06_paged_kv_cache.ipynb) | What do blocks and block tables change? | ready |
-# | [07 Preemption and admission](07_preemption_and_admission.ipynb) | What happens when memory runs out? | ready |
-# | [08 Paged attention in CUDA](08_paged_attention_cuda.ipynb) | How does a kernel read a block table? | ready |
-# | [09 The operating limit](09_operating_limit.ipynb) | What load can a big GPU carry within its targets? | ready |
+# | 00 Start here | What happens to one request? | |
+# | [01 Why batch](01_why_batch.ipynb) | Why does a decode step cost nearly the same for one request or for eight? | |
+# | [02 Static batching](02_static_batching.ipynb) | What does a batch that closes waste? | [1](labs/lab1.ipynb) |
+# | [03 Iteration level](03_iteration_level.ipynb) | What changes when the batch never closes? | [2](labs/lab2.ipynb) |
+# | [04 Chunked prefill](04_chunked_prefill.ipynb) | How does a long prompt enter without a stall? | [3](labs/lab3.ipynb) |
+# | [05 KV memory](05_kv_memory.ipynb) | How many sequences fit, and what is reserved in vain? | |
+# | [06 Paged KV cache](06_paged_kv_cache.ipynb) | What do blocks and block tables change? | [4](labs/lab4.ipynb) |
+# | [07 Preemption and admission](07_preemption_and_admission.ipynb) | What happens when memory runs out? | [5](labs/lab5.ipynb) |
+# | [08 Paged attention in CUDA](08_paged_attention_cuda.ipynb) | How does a kernel read a block table? | [6](labs/lab6.ipynb) |
+# | [09 The operating limit](09_operating_limit.ipynb) | What load can a big GPU carry within its targets? | |
 #
 # **Article 1, *O Lote Que Nunca Fecha***
 #

@@ -3,9 +3,9 @@
 #
 # About 20 minutes. No GPU needed. Needs SmolLM2 (93 MB, fetched once by the first cell that loads it).
 #
-# Article 1 says why batches exist in one sentence (*por que existe lote, em uma linha*): to generate a token is to read
-# all the weights of the model from memory, and that reading costs the same for one request or for thirty. At the end you
-# can say
+# You need [00](00_start_here.ipynb): what a decode step is. Article 1 says why batches exist in one sentence (*por que existe lote, em
+# uma linha*): to generate a token is to read all the weights of the model from memory, and that reading costs the same for one request
+# or for thirty. At the end you can say
 #
 # * how many bytes and how many operations one decode step takes, and why the bytes hardly depend on the batch;
 # * what the **roofline** of a machine is, and how to measure both of its roofs;
@@ -13,6 +13,8 @@
 # * when a larger batch stops helping: the **ridge**, and the K and V that every sequence brings along.
 #
 # Previous: [00 Start here](00_start_here.ipynb) · Next: [02 Static batching](02_static_batching.ipynb)
+#
+# Articles: 1, "por que existe lote, em uma linha"; 3, "por que o throughput aumenta". Words: [glossary](GLOSSARY.md).
 
 # %%
 from functools import partial
@@ -205,6 +207,8 @@ print(format_table(report))
 show(step_parts(report), parts_alt(report))
 
 # %% [markdown]
+# The bars are the column "step ms", cut in three by the shares beside it.
+#
 # "of bandwidth" is the weights read a second, over the measured bandwidth: 100 % at batch 1 would mean that the sentence of
 # the article is the whole truth on this machine. What is missing has two places. Attention and the rest take time in which
 # no weight is read: that is in the picture. And while they run, the products read at some speed of their own:
@@ -309,7 +313,8 @@ for context in (128, 2048, 8192):
 #
 # 1. **arithmetic**, at the ridge: the roof is flat;
 # 2. **reading K and V**, which grows with batch × context: the roof bends early;
-# 3. **room for K and V**: the batch no longer fits. That is article 1's "a memória virou o palco", notebook 05 (planned).
+# 3. **room for K and V**: the batch no longer fits. That is article 1's "a memória virou o palco", and
+#    [notebook 05](05_kv_memory.ipynb).
 #
 # A fourth sets the pace before all of them on a server that batches badly: sequences that are not there. A batch of 8 in which 5 have
 # finished still reads all the weights, for 3. How a batch opens and closes is the next notebook.

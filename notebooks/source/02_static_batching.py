@@ -11,6 +11,9 @@
 # * how large the waste gets, from the lengths of the answers alone: the **dead-slot factor**.
 #
 # Previous: [01 Why batch](01_why_batch.ipynb) · Next: [03 Iteration level](03_iteration_level.ipynb)
+#
+# Articles: 1, "o jeito antigo: o lote como fornada"; 2, "por que o lote estático falhou?"; 3, "batching estático, dinâmico e contínuo".
+# Lab: [1, the static batcher](labs/lab1.ipynb). Words: [glossary](GLOSSARY.md).
 
 # %%
 from collections import deque

@@ -12,6 +12,9 @@
 # * why the texts do not change.
 #
 # Previous: [02 Static batching](02_static_batching.ipynb) · Next: [04 Chunked prefill](04_chunked_prefill.ipynb)
+#
+# Articles: 1, "a observação que mudou tudo" and "o tamanho do ganho"; 3, "qual foi a contribuição do artigo sobre o Orca?" and "um
+# exemplo de escalonamento". Lab: [2, write `schedule()`](labs/lab2.ipynb). Words: [glossary](GLOSSARY.md).
 
 # %%
 import asyncio

@@ -11,6 +11,9 @@
 # * why a dashboard that plots load does not explain the stalls.
 #
 # Previous: [03 Iteration-level scheduling](03_iteration_level.ipynb) · Next: [05 KV memory](05_kv_memory.ipynb)
+#
+# Articles: 1, "o preço: a fornada tinha uma virtude"; 2, "pré-preenchimento fragmentado"; 3, "o que acontece com a latência?". Lab: [3, a
+# token budget](labs/lab3.ipynb). Words: [glossary](GLOSSARY.md).
 
 # %%
 from statistics import correlation, linear_regression, mean
@@ -232,7 +235,7 @@ for mix in (WholePrefills(), Chunked(256)):
     print("   tokens and seconds of the large steps:", *(f"{n}: {s:.2f}" for n, s in work if n > 100))
 
 # %% [markdown]
-# The same shape. Look at the last line: chunks of the same size take longer and longer, since each looks back at all that came before it.
+# The same shape. Look at the last line: chunks of the same size take longer and longer (on a machine that does nothing else), since each looks back at all that came before it.
 # So with a real model the bound holds for a step of so many tokens *and so much context*.
 #
 # ## 5. The same text
@@ -371,7 +374,7 @@ for name, run in sweep.items():
 points = {name: (summarise(run).itl_p99, summarise(run).ttft_p50) for name, run in sweep.items()}
 fig, ax = plt.subplots(figsize=(8, 3.6), layout="constrained")
 ax.plot(*zip(*list(points.values())[: len(budgets)]), "o-", color=PALETTE[1], ms=5)
-shifts = {"1,024": (-14, -14), "2,048": (7, -3), "4,096": (-30, -13), "prefill first": (-10, 10), "whole": (4, -13)}
+shifts = {"1,024": (-10, 7), "2,048": (7, 3), "4,096": (-32, -12), "prefill first": (-28, 13), "whole": (4, -12)}
 for (name, (x, y)), marker in zip(points.items(), "o" * len(budgets) + "s^"):
     ax.plot([x], [y], marker, color=PALETTE[1 if marker == "o" else 0], ms=6)
     ax.annotate(name, (x, y), xytext=shifts.get(name, (5, 5)), textcoords="offset points", fontsize=8.5)
@@ -399,10 +402,10 @@ show(
 #
 # * **Total work is not saved.** The median gap *rises* as the budget falls: the prompt is spread over more steps, and more gaps are
 #   somewhat longer, so that none is very long.
-# * **prefill first** has the p99 of whole prefills and by far the longest gap: when prompts come one after the other, those who decode wait for
+# * **prefill first** has about the p99 of whole prefills and by far the longest gap: when prompts come one after the other, those who decode wait for
 #   all of them. On these figures nobody would choose it; it has its reasons on a GPU, where a step of decodes alone can be replayed as one
 #   recorded program (CUDA graph).
-# * **A p99 can look fine and the service be awful**: compare the columns p99 and longest. Under a budget the two are one.
+# * **A p99 can look fine and the service be awful**: compare the columns p99 and longest. Up to a budget of 1,024 the two are one.
 # * Above 1,024 the budget is larger than most prompts and cuts only the few very long steps. Whole prefills even have a lower p99 than a
 #   budget of 2,048: a step of 20 seconds has become three of seven, so more gaps are long, and none is very long. A budget is a bound on
 #   the longest gap; it does not promise to shorten every percentile.

@@ -11,10 +11,10 @@
 # * the four things a position of the pool can be: **used**, **reserved**, **internal** waste, **external** waste;
 # * where the vLLM paper's "20 to 38 % of the memory holds tokens" comes from, and how near a laptop gets to it.
 #
-# It implements article 1, "a consequência que ninguém anuncia: a memória virou o palco", up to its last question, and article 3, "onde o KV
-# cache impõe limites".
-#
 # Previous: [04 Chunked prefill](04_chunked_prefill.ipynb) · Next: [06 The paged KV cache](06_paged_kv_cache.ipynb)
+#
+# Articles: 1, "a consequência que ninguém anuncia: a memória virou o palco"; 3, "onde o KV cache impõe limites". Words:
+# [glossary](GLOSSARY.md).
 
 # %%
 from collections import Counter

@@ -11,6 +11,9 @@
 # * how sequences share blocks, when one must be copied first, and when a block may be found by others at all.
 #
 # Previous: [05 KV memory](05_kv_memory.ipynb) · Next: [07 Preemption and admission](07_preemption_and_admission.ipynb)
+#
+# Articles: 1, "a memória virou o palco"; 2, "como o cache KV interage com lotes contínuos"; 3, "PagedAttention aproveita melhor a
+# memória". Lab: [4, the block allocator](labs/lab4.ipynb). Words: [glossary](GLOSSARY.md).
 
 # %%
 from collections import deque
@@ -18,7 +21,7 @@ from copy import deepcopy
 from dataclasses import replace
 from unittest.mock import patch
 
-from minibatch import Engine, Request, SamplingParams, build_engine, load_model
+from minibatch import Engine, Request, SamplingParams, build_engine, load_model, plot
 from minibatch.checks.base import attempt
 from minibatch.checks.nb06 import check_newcomers_table, check_slot_mapping, check_where_to_write
 from minibatch.memory import ContiguousMemory, PagedMemory
@@ -27,18 +30,7 @@ from minibatch.memory.prefix import PrefixIndex
 from minibatch.metrics import tokens_sha256
 from minibatch.model import paged_kv
 from minibatch.model.kv_cache import PackedAttention
-from minibatch.plot import (
-    block_table,
-    blocks,
-    blocks_alt,
-    blocks_caption,
-    memory,
-    memory_alt,
-    show,
-    show_source,
-    table_alt,
-    table_caption,
-)
+from minibatch.plot import show, show_source
 from minibatch.request import Sequence
 from minibatch.schedulers import IterationScheduler
 from minibatch.schedulers.mix import Chunked
@@ -149,8 +141,8 @@ def serve(requests, memory, max_num_seqs=8, **policies):
 
 four = [request("A", range(10), 8), request("B", range(6), 12), request("C", range(5), 4), request("D", range(9), 4)]
 toy = serve(four, PagedMemory(num_blocks=12, block_size=4), max_num_seqs=3)
-show(blocks(toy, width=8), blocks_alt(toy))
-print(blocks_caption(toy))
+show(plot.blocks(toy, width=8), plot.blocks_alt(toy))
+print(plot.blocks_caption(toy))
 
 # %% [markdown]
 # A takes three blocks for its prompt of ten, and a fourth in step 4, when its thirteenth token falls due. C's two blocks lie free for as long as fresh
@@ -160,8 +152,8 @@ print(blocks_caption(toy))
 # One table at one step. The numbers in the cells are positions; under each block stand its slots.
 
 # %%
-show(block_table(toy, "B", step=8, width=8), table_alt(toy, "B", step=8))
-print(table_caption(toy, "B", step=8))
+show(plot.block_table(toy, "B", step=8, width=8), plot.table_alt(toy, "B", step=8))
+print(plot.table_caption(toy, "B", step=8))
 
 # %% [markdown]
 # And the twelve requests of notebooks 02 and 03 on four slots, prompts of 32 tokens, 52 blocks of 4. A prompt comes as eight
@@ -171,8 +163,8 @@ print(table_caption(toy, "B", step=8))
 light = to_requests(synthetic(12, output=uniform(4, 40), arrivals=poisson(rate=6), seed=2), vocab_size=100)
 scheduler = IterationScheduler(4, PagedMemory(num_blocks=52, block_size=4))
 flow = Engine(scheduler, ScriptedExecutor(seconds_per_step=0.02)).run(light)
-show(blocks(flow, memory=False, width=7), blocks_alt(flow))
-print(blocks_caption(flow))
+show(plot.blocks(flow, memory=False, width=7), plot.blocks_alt(flow))
+print(plot.blocks_caption(flow))
 
 # %% [markdown]
 # ## 4. Attention over a block table
@@ -262,7 +254,7 @@ azure = to_requests([Planned(0.0, one.prompt_tokens, one.output_tokens) for one 
 ways = {f"contiguous, {reserve}": ContiguousMemory(16_384, 2048, reserve) for reserve in ("max", "pow2", "exact")}
 ways["paged"] = PagedMemory(num_blocks=1024, block_size=16)
 fits = {name: serve(azure[:60], books, max_num_seqs=256) for name, books in ways.items()}
-show(memory(fits, title="16,384 K/V positions, 60 conversations", width=8), memory_alt(fits))
+show(plot.memory(fits, title="16,384 K/V positions, 60 conversations", width=8), plot.memory_alt(fits))
 
 # %%
 print("                   steps  at once: mean   most  preemptions")
@@ -358,7 +350,8 @@ def library(num_blocks, prefix_cache):
 
 
 sharing = {"prefix cache": library(24, prefix_cache=True), "without": library(44, prefix_cache=False)}
-show(blocks(sharing["prefix cache"], memory=False, width=7), blocks_alt(sharing["prefix cache"]))
+show(plot.blocks(sharing["prefix cache"], memory=False, width=7), plot.blocks_alt(sharing["prefix cache"]))
+print(plot.blocks_caption(sharing["prefix cache"]))
 
 # %% [markdown]
 # **Predict, then run.** The first 69 tokens of all six are the same. How many of u3's were found stored?
@@ -490,8 +483,8 @@ audit(later)
 # %%
 trio = [request("A", range(6), 9), *(request(name, range(6), 9, fork_of="A") for name in "BC")]
 forked = serve(trio, PagedMemory(num_blocks=12, block_size=4))
-show(blocks(forked, memory=False, width=7), blocks_alt(forked))
-print(blocks_caption(forked))
+show(plot.blocks(forked, memory=False, width=7), plot.blocks_alt(forked))
+print(plot.blocks_caption(forked))
 
 # %%
 names = {"take": "takes block", "share": "shares block", "give": "gives back block"}

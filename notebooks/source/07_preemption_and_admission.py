@@ -13,6 +13,9 @@
 # * how a server can be busy all day computing the same prompts over and over.
 #
 # Previous: [06 The paged KV cache](06_paged_kv_cache.ipynb) · Next: [08 Paged attention in CUDA](08_paged_attention_cuda.ipynb)
+#
+# Articles: 2, "política de preempção" and "controle de admissão"; 3, "PagedAttention aproveita melhor a memória". Lab: [5, preemption and
+# admission](labs/lab5.ipynb). Words: [glossary](GLOSSARY.md).
 
 # %%
 from dataclasses import replace

@@ -14,6 +14,8 @@
 # **Nothing in this notebook has been run on a GPU.** Numbers are checked and counted on the CPU; times are a bound that is computed, and called so.
 #
 # Previous: [07 Preemption and admission](07_preemption_and_admission.ipynb) · Next: [09 The operating limit](09_operating_limit.ipynb)
+#
+# Articles: 3, "PagedAttention aproveita melhor a memória". Lab: [6, paged attention](labs/lab6.ipynb). Words: [glossary](GLOSSARY.md).
 
 # %%
 import os

@@ -14,6 +14,9 @@
 # * what a fleet needs for a stated load, and which questions this simulator cannot answer.
 #
 # Previous: [08 Paged attention in CUDA](08_paged_attention_cuda.ipynb) · Next: [README](../README.md)
+#
+# Articles: 1, "o tamanho do ganho, e de onde ele vem"; 2; 3, "o que mudar na prática a partir de agora" and "onde as promessas passam do
+# ponto". Lab: [5, preemption and admission](labs/lab5.ipynb). Words: [glossary](GLOSSARY.md).
 
 # %%
 import math
