@@ -113,6 +113,12 @@ def test_time_and_starts_have_a_bound(folder, grade, monkeypatch):
     assert one.total == 0 and "had to be started 2 times" in "; ".join(one.stopped)
 
 
+def test_after_a_cell_that_hung_the_others_wait_less():
+    assert [Limits(30).a_cell(hung) for hung in (False, True)] == [30, 10]
+    assert [Limits(3).a_cell(hung) for hung in (False, True)] == [3, 2]
+    assert [Limits(1).a_cell(hung) for hung in (False, True)] == [1, 1]
+
+
 def test_a_lab_that_cannot_start_is_the_graders_fault(tiny, folder, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(folder))  # tiny_checks is not there
     one = grade_one(tiny, [], Submission().write(folder / "start.ipynb"), USUAL, threading.Event())

@@ -28,12 +28,12 @@ class _Case(NamedTuple):
         requests = requests_of(self.lengths, prompts=self.prompts)
         if len(requests) > 6:
             return f"{len(requests)} requests on {self.slots} slots, {self.positions:,} K/V positions"
-        some = len(requests) > 1
-        text = f"{_listed(each.request_id for each in requests)} write{'' if some else 's'} {_listed(self.lengths)} tokens"
+        write, prompts = ("write", "prompts") if len(requests) > 1 else ("writes", "a prompt")
+        text = f"{_listed(each.request_id for each in requests)} {write} {_listed(self.lengths)} tokens"
         if self.prompts != 1:
-            text += f" after {'prompts' if some else 'a prompt'} of {_listed(self.prompts)}"
+            text += f" after {prompts} of {_listed(self.prompts)}"
         if self.arrivals:
-            text += f", come{'' if some else 's'} at {_listed(self.arrivals)} s"
+            text += f", come at {_listed(self.arrivals)} s"
         if self.positions < 10_000:
             needs = [each.kv_need for each in requests]
             as_many = "as many" if needs == self.lengths else _listed(needs)

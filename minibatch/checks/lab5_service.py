@@ -2,8 +2,8 @@
 
 An H100 that carries another model too: Llama-2-7B has 12,800 K/V positions left. The load is a stretch of Azure's
 conversations of November 2023 (Splitwise, ISCA 2024), stretched in time to `RATE` requests a second. No client says
-how long its answer will be: all allow `LIMIT` tokens. A few requests are longer than that model's 4,096 positions, as
-in notebook 09; a cost model does not mind.
+how long its answer will be: all allow `LIMIT` tokens. Up to 14 of a stretch are longer than that model's 4,096
+positions, as in notebook 09; a cost model does not mind.
 """
 
 import math

@@ -76,8 +76,9 @@ def _merge_hint(got: object, one: Part, other: Part, base: str) -> str:
 ONE_WARP = f"""\
 // A warp for each query head of one sequence; head_dim is 32, an element a lane.
 // k and v are LAYOUT, without gaps.
-__global__ void one_warp(float* out, const float* q, const float* k, const float* v, const int* block_table,
-                         int context_len, int block_size, int heads, int kv_heads, float scale) {{
+__global__ void one_warp(float* out, const float* q, const float* k, const float* v,
+                         const int* block_table, int context_len, int block_size,
+                         int heads, int kv_heads, float scale) {{
   int head = blockIdx.x, lane = threadIdx.x;
   float q_lane = q[head * 32 + lane] * scale;
 

@@ -35,10 +35,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the table there, not to standard output")
     parser.add_argument("--report", type=Path, metavar="FOLDER", help="a report in Markdown for each submission")
     parser.add_argument("--json", action="store_true", help="instead of the table: every check and its sentence")
-    parser.add_argument("--cell-seconds", type=float, default=30, metavar="S", help="a cell may take (default 30)")
+    parser.add_argument(
+        "--cell-seconds",
+        type=float,
+        default=30,
+        metavar="S",
+        help="a cell may take (default 30; after the first that took longer, a third of it)",
+    )
     parser.add_argument("--seconds", type=float, default=300, metavar="S", help="a submission may take (default 300)")
     parser.add_argument("--memory", type=int, default=3072, metavar="MIB", help="a submission may hold (default 3072)")
-    parser.add_argument("--jobs", type=int, metavar="N", help="submissions at a time (default: half the cores)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="submissions at a time (half the cores, at least 2)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -106,7 +112,7 @@ def _limits(arguments: argparse.Namespace) -> tuple[Limits, int]:
             raise Usage(f"--{option.replace('_', '-')} {getattr(arguments, option):g}: must be more than 0")
     if arguments.memory < LEAST_MEMORY:
         raise Usage(f"--memory {arguments.memory}: must be at least {LEAST_MEMORY} MiB")
-    jobs = max(1, (os.cpu_count() or 1) // 2) if arguments.jobs is None else arguments.jobs
+    jobs = max(2, (os.cpu_count() or 1) // 2) if arguments.jobs is None else arguments.jobs
     if jobs < 1:
         raise Usage(f"--jobs {jobs}: must be at least 1")
     return Limits(arguments.cell_seconds, arguments.seconds, arguments.memory), jobs

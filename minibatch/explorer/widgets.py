@@ -15,7 +15,7 @@ from minibatch.memory.arithmetic import MODELS
 from minibatch.plot import alt, png, slots, slots_svg
 from minibatch.plot.load import load_alt, load_curves
 from minibatch.plot.output import picture
-from minibatch.plot.player import WIDGET, say_missing
+from minibatch.plot.player import WIDGET, fitted, say_missing
 from minibatch.schedulers.systems import SYSTEMS, Knob, system
 from minibatch.simulate import CARDS
 from minibatch.simulate.rows import meets
@@ -153,7 +153,7 @@ class Explorer:
             return _img(*self._curves())
         part = window(self.scenario.at(self.load.value), self.where.value, self.steps.value)
         if name == "slots":
-            return slots_svg(part, row=max(12, min(26, 640 // part.num_slots)))
+            return fitted(slots_svg(part, row=max(12, min(26, 640 // part.num_slots))))
         return _img(*memory_map(part))
 
     def _curves(self) -> tuple[Figure, str]:
@@ -186,7 +186,8 @@ class Explorer:
 
 def _img(figure: Figure, words: str) -> str:
     source = b64encode(png(figure)).decode()
-    return f'<img alt="{html.escape(words)}" src="data:image/png;base64,{source}">'
+    shape = "max-width: 100%; height: auto"  # or a narrow window cuts its right edge off
+    return f'<img style="{shape}" alt="{html.escape(words)}" src="data:image/png;base64,{source}">'
 
 
 def _stacked(pictures: list[bytes]) -> bytes:

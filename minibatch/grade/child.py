@@ -54,7 +54,7 @@ class Runner:
 
     def __init__(self, shell: Shell, answers: set[str], rules: guard.Rules, tell: Callable[..., None]):
         self.shell, self.answers, self.rules, self.tell = shell, answers, rules, tell
-        self.space = shell.user_ns
+        self.space, self.usual = shell.user_ns, dict(shell.user_ns)  # `exit` and `open` are the shell's own
         self.run_cell = shell.run_cell
         self.given: dict[str, object] = {}  # names that the lab's own cells made, and what they were
         self.settle = first_things()  # neither the shell nor this file works without the built-in functions
@@ -71,6 +71,8 @@ class Runner:
         self.tell("begin", cell=number)
         if cell["kind"] == "check":
             result, said = self.judge(cell["code"])
+            if result != "right" and self.right_without_hiding(cell["code"]):
+                result, said = "right", ""
             self.tell("verdict", cell=number, result=result, said=said)
             return result == "right"
         error = self.lab_cell(cell["source"]) if cell["kind"] == "locked" else self.student_cell(cell["source"])
@@ -89,7 +91,7 @@ class Runner:
 
     def lab_cell(self, source: str) -> str:
         """The same for a cell of the lab, which finds the built-in functions under their names."""
-        hiding = {name: self.space.pop(name) for name in list(self.space) if self.hides(name)}
+        hiding = self.unhide()
         before = dict(self.space)
         error = self.student_cell(source)
         for name, value in self.space.items():
@@ -98,13 +100,25 @@ class Runner:
         self.space.update({name: value for name, value in hiding.items() if name not in self.space})
         return error
 
+    def right_without_hiding(self, code: CodeType) -> bool:
+        """`sum = 0` in some cell breaks each answer that adds up; whether the answer is right is another question."""
+        hiding = self.unhide()
+        right = bool(hiding) and self.judge(code)[0] == "right"
+        self.space.update(hiding)
+        return right
+
+    def unhide(self) -> dict[str, object]:
+        """Take the names that hide built-in functions out of the notebook, and return them."""
+        return {name: self.space.pop(name) for name in list(self.space) if self.hides(name)}
+
     def hides(self, name: object) -> bool:
-        return isinstance(name, str) and hasattr(builtins, name) and name[:2] != "__"
+        known = isinstance(name, str) and hasattr(builtins, name) and name[:2] != "__"
+        return known and name not in self.answers and self.space[name] is not self.usual.get(name, self)
 
     def judge(self, code: CodeType) -> tuple[str, str]:
         """Call the check with the student's answers and with everything else as the lab made it."""
         self.put_back()
-        names = {name: value for name, value in self.space.items() if name in self.answers or not self.hides(name)}
+        names = {name: value for name, value in self.space.items() if not self.hides(name)}
         names |= {name: handed(value) for name, value in self.given.items()}
         names["__builtins__"] = builtins
         failed = None

@@ -151,7 +151,7 @@ def _place(lab: Lab, missing: Cell, cells: list[Cell]) -> int:
 def _worth_a_look(source: str, given: str, name: str) -> Iterator[str]:
     for word in dict.fromkeys(LOOK.findall(source)):
         if word not in given:
-            yield f"look: {name or 'a cell of its own'} uses {word}"
+            yield f"look: {name or 'an added cell'} uses {word}"
 
 
 def code_cells(path: Path) -> list[dict]:

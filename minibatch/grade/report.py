@@ -1,8 +1,6 @@
 """What came of a submission: a row of the table for the teacher, a page for the student."""
 
-import csv
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,7 +41,7 @@ class Grade:
                 grade.verdicts[cell.name] = outcome.verdicts[number]
             elif why := outcome.left_out.get(number) or outcome.errors.get(number):
                 grade.cells.append((cell, why))
-        grade.stopped = [f"{cell.name or 'a cell of its own'}: {why}" for cell, why in _stopped(plan, outcome)]
+        grade.stopped = [f"{cell.name or 'an added cell'}: {why}" for cell, why in _stopped(plan, outcome)]
         grade.notes = [f"refused: {what}" for what in dict.fromkeys(outcome.refused)] + plan.notes
         return grade
 
@@ -63,18 +61,15 @@ def _stopped(plan: Plan, outcome: Outcome) -> list[tuple[Cell, str]]:
 
 
 def header(lab: Lab) -> list[str]:
+    """The first row of the table."""
     return ["file", *(check.name for check in lab.checks), "total", "of", "notes"]
 
 
 def row(grade: Grade) -> list[object]:
+    """A submission's row of the table, in the order of `header`."""
     points = [number(grade.points(check)) for check in grade.lab.checks]
     notes = [f"not graded: {grade.failed}"] if grade.failed else grade.stopped + grade.notes
     return [_cell(str(grade.path)), *points, number(grade.total), number(grade.lab.of), _cell("; ".join(notes))]
-
-
-def write_rows(out: Iterable[str], rows: Iterable[list[object]]) -> None:
-    """As RFC 4180 has it: commas, double quotes, CR LF."""
-    csv.writer(out).writerows(rows)
 
 
 def number(points: float) -> str:

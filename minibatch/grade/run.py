@@ -14,20 +14,14 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import minibatch
+from minibatch.grade.machine import Memory, environment, font_lists, kernel_cache, root
 from minibatch.grade.notebook import Plan
 
 MOST_STARTS = 20
 START_SECONDS = 180  # until the lab's own imports are done, on a slow disk
 LOOK_SECONDS = 0.25  # between two looks at memory and clock
-KEPT = (  # of the environment; whatever else a teacher has there is not a student's business
-    *("PATH", "PATHEXT", "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "LANG", "LC_ALL", "LC_CTYPE"),
-    *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONPATH", "CONDA_PREFIX", "CXX", "NUMBER_OF_PROCESSORS"),
-)
-HOMES = ("HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "TMPDIR", "TEMP", "TMP", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
-HOMES += ("MPLCONFIGDIR", "IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR")
 START = "import sys; sys.path.append({root!r}); from minibatch.grade.child import main; main()"
-NEVER = "was not reached"
+HUNG = "an endless loop?"
 
 
 class Stopped(Exception):
@@ -41,6 +35,10 @@ class Limits:
     cell_seconds: float = 30
     seconds: float = 300
     memory: int = 3072
+
+    def a_cell(self, hung: bool) -> float:
+        """Seconds for a cell. Where one has hung, all checks of that answer may; those wait less, if not too little."""
+        return min(self.cell_seconds, max(2.0, self.cell_seconds / 3)) if hung else self.cell_seconds
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ def run(plan: Plan, limits: Limits, stop: threading.Event) -> Outcome:
         over = f"the Python process had to be started {MOST_STARTS} times"
     for number, cell in enumerate(plan.cells):
         if cell.kind == "check" and number not in outcome.verdicts:
-            outcome.verdicts[number] = Verdict("not run", f"{NEVER}: {over}")
+            outcome.verdicts[number] = Verdict("not run", f"was not reached: {over}")
     return outcome
 
 
@@ -90,22 +88,23 @@ class Child:
         self.plan, self.limits, self.outcome = plan, limits, outcome
         self.key = secrets.token_hex(16)
         self.now: int | None = None  # the cell that runs, or ran last
+        self.seconds = limits.a_cell(any(HUNG in why for why in outcome.left_out.values()))
         self.since, self.ready = time.monotonic(), False  # since: the last event
         self.lines: queue.Queue[dict | None] = queue.Queue()
         self.folder, work, home = folder, folder / "work", folder / "home"
         work.mkdir()
         home.mkdir()
-        for fonts in _font_lists():  # else matplotlib looks at every font of the machine, for each submission
+        for fonts in font_lists():  # else matplotlib looks at every font of the machine, for each submission
             shutil.copy(fonts, home)
         self.complaint = folder / "stderr"
         with self.complaint.open("wb") as complaint:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-B", "-X", "utf8", "-c", START.format(root=_root())],
+                [sys.executable, "-P", "-B", "-X", "utf8", "-c", START.format(root=root())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=complaint,
                 cwd=work,
-                env=_environment(home),
+                env=environment(home),
                 start_new_session=True,
                 creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
@@ -127,7 +126,7 @@ class Child:
             "skip": sorted(done | self.outcome.left_out.keys()),
             "memory": self.limits.memory,
             "folder": str(self.folder),
-            "cache": _kernel_cache(),
+            "cache": kernel_cache(),
         }
 
     def _read(self) -> None:
@@ -167,25 +166,29 @@ class Child:
     def _note(self, event: dict) -> None:
         kind, number = event["event"], event.get("cell")
         self.since = self.since if kind == "nothing" else time.monotonic()
-        if kind == "ready":
-            self.ready = True
-        elif kind == "refused":
-            self.outcome.refused.append(event["said"])
-        elif kind == "begin":
-            self.now = number
-        elif kind == "end":
-            self.outcome.errors.pop(number, None)
-            if event["error"]:
-                self.outcome.errors[number] = event["error"]
-            if event["error"] and not self.ready:
-                self.outcome.broken = f"a cell of the lab itself failed: {event['error']}"
-        elif kind == "verdict":
-            self.outcome.verdicts[number] = Verdict(event["result"], event["said"])
+        match kind:
+            case "ready":
+                self.ready = True
+            case "refused":
+                self.outcome.refused.append(event["said"])
+            case "begin":
+                self.now = number
+            case "end":
+                self._cell_ended(number, event["error"])
+            case "verdict":
+                self.outcome.verdicts[number] = Verdict(event["result"], event["said"])
+
+    def _cell_ended(self, number: int, error: str) -> None:
+        self.outcome.errors.pop(number, None)
+        if error:
+            self.outcome.errors[number] = error
+        if error and not self.ready:
+            self.outcome.broken = f"a cell of the lab itself failed: {error}"
 
     def _too_much(self) -> str:
         waited = time.monotonic() - self.since
-        if self.ready and waited > self.limits.cell_seconds:
-            return f"took longer than {self.limits.cell_seconds:g} s: an endless loop?"
+        if self.ready and waited > self.seconds:
+            return f"took longer than {self.seconds:g} s: {HUNG}"
         if not self.ready and waited > START_SECONDS:
             return f"the lab's own cells took longer than {START_SECONDS} s"
         if self.memory.used() > self.limits.memory * 2**20:
@@ -226,71 +229,8 @@ class Child:
         self.process.wait()
 
 
-class Memory:
-    """What a process and its children hold, in bytes."""
-
-    def __init__(self, pid: int):
-        import psutil  # comes with ipykernel; the command has looked for it
-
-        self.gone = psutil.Error
-        try:
-            self.process = psutil.Process(pid)
-        except psutil.Error:
-            self.process = None
-
-    def children(self) -> list:
-        try:
-            return self.process.children(recursive=True) if self.process else []
-        except self.gone:
-            return []
-
-    def used(self) -> int:
-        total = 0
-        for process in [self.process, *self.children()]:
-            try:
-                total += process.memory_info().rss if process else 0
-            except self.gone:
-                continue
-        return total
-
-
 def _code(code: int) -> str:
     try:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
     except ValueError:
         return f"signal {-code}"
-
-
-def _root() -> str:
-    return str(Path(minibatch.__file__).resolve().parents[1])
-
-
-def _kernel_cache() -> str:
-    """Where minibatch/cuda keeps what it has compiled; lab 6 would else compile everything for each submission."""
-    from platformdirs import user_cache_path
-
-    return os.environ.get("MINIBATCH_CACHE") or str(user_cache_path("minibatch", appauthor=False))
-
-
-def _font_lists() -> list[Path]:
-    """matplotlib's, if it has been used on this account."""
-    named, cache = os.environ.get("MPLCONFIGDIR"), os.environ.get("XDG_CACHE_HOME")
-    folders = (
-        [Path(named)] if named else [Path(cache or Path.home() / ".cache", "matplotlib"), Path.home() / ".matplotlib"]
-    )
-    return next(filter(None, (sorted(folder.glob("fontlist-*.json")) for folder in folders)), [])
-
-
-def _environment(home: Path) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-    return (
-        kept
-        | dict.fromkeys(HOMES, str(home))
-        | {
-            "MINIBATCH_CACHE": _kernel_cache(),
-            "MPLBACKEND": "Agg",
-            "OMP_NUM_THREADS": "1",
-            "PYTHONHASHSEED": "0",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-    )

@@ -1,6 +1,7 @@
 """A published figure beside ours: the rows behind both, and where the two part, why. Introduced in notebook 09."""
 
 from dataclasses import dataclass
+from textwrap import fill
 
 FAR = 0.25  # a difference above this share needs a reason
 
@@ -42,12 +43,13 @@ class Headline:
     sentence: str  # what it shows
 
     def table(self) -> str:
-        """The findings as text, a row each."""
-        lines = [f"{'':56}{'published':>16}{'here':>10}"]
+        """The findings as text, a row each, at most 100 characters wide."""
+        wide = max([54, *(len(finding.what) for finding in self.findings)])
+        lines = [f"{'':{wide}}{'published':>16}{'here':>10}"]
         for finding in self.findings:
-            lines.append(f"{finding.what:56}{_shown(finding.published):>16}{finding.ours:10.3g}")
+            lines.append(f"{finding.what:{wide}}{_shown(finding.published):>16}{finding.ours:10.3g}")
             if finding.why:
-                lines.append(f"    {finding.why}")
+                lines.append(fill(finding.why, 100, initial_indent="    ", subsequent_indent="    "))
         return "\n".join(lines)
 
 

@@ -69,7 +69,10 @@ def _html(header: str, code: str, first: int, language: str) -> str:
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import get_lexer_by_name
 
-    look = {"style": "friendly", "noclasses": True, "nobackground": True, "prestyles": "margin:0;font-family:monospace"}
+    # JupyterLab breaks lines anywhere, within a word too, if it is not told otherwise; and its dark theme has
+    # colours of its own for `pre` (and for `code`).
+    shape = "margin:0;background:#fff;color:#222;font-family:monospace;word-break:normal"
+    look = {"style": "friendly", "noclasses": True, "nobackground": True, "prestyles": shape}
     body = highlight(code, get_lexer_by_name(language), HtmlFormatter(linenos="inline", linenostart=first, **look))
     ground = "background:#fff;color:#1a1a1a;padding:0.5em;border:1px solid #d9dce0;overflow-x:auto"
-    return f'<div style="{ground}"><code>{header}</code>{body}</div>'
+    return f'<div style="{ground}"><b>{header}</b>{body}</div>'

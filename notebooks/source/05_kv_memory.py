@@ -156,7 +156,8 @@ print(f"{kib:.0f} KiB a token in float32; the pool of 1,024 positions is {1024 *
 
 # %%
 show(regions({"max: 128 positions each": real}), regions_alt({"max: 128 positions each": real}))
-print(*splits(real)[0]._asdict().items(), "of 1,024 positions in step 1")
+found = splits(real)[0]._asdict()
+print("step 1:", *(f"{count} {kind}," for kind, count in found.items()), "of 1,024 positions")
 
 # %% [markdown]
 # <details><summary>Answer</summary>

@@ -281,8 +281,9 @@ ax.legend(frameon=False)
 ax.spines[["top", "right"]].set_visible(False)
 words = "Seconds spent on preemptions over block size, both axes logarithmic: recompute stays nearly level, swap falls steeply "
 show(fig, words + "and crosses it near 16.")
+print("block size ", *(f"{size:8}" for size in sizes))
 for name, costs in lost.items():
-    print(f"{name:9}", *(f"block size {size}: {cost:.1f} s" for size, cost in zip(sizes, costs)), sep="  ")
+    print(f"{name:11}", *(f"{cost:6.1f} s" for cost in costs))
 
 # %% [markdown]
 # The shape is that of the vLLM paper (section 7.3): recompute does not care about the block size, swap is hopeless with small blocks and better
@@ -331,7 +332,7 @@ for name, run in {"roomy": roomy, "recompute": recomputed, "swap": returned}.ite
     preempted = sum(record.preemptions for record in run.requests.values())
     print(f"{name:9} {len(run.steps):5}  {preempted:11}  {recomputed_tokens(run):10}  {same!s:11}  {alike}")
 unlucky = max(recomputed.requests.values(), key=lambda record: record.preemptions)
-print(f"{unlucky.request_id}, preempted {unlucky.preemptions} times: {model.tokenizer.decode(unlucky.tokens)!r}")
+print(f"{unlucky.request_id}, preemptions: {unlucky.preemptions}, text: {model.tokenizer.decode(unlucky.tokens)!r}")
 
 # %% [markdown]
 # <details><summary>Answer</summary>

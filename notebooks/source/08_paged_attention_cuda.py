@@ -361,8 +361,8 @@ print(f"the merge reads {parts.request_bytes:,} bytes of partial states, {share:
 # %% [markdown]
 # ## 10. A gallery of mistakes
 #
-# On the six rungs the checker was silent. Here are five copies of rungs 1 to 3, each with a small change. For each: read the report, go to the line,
-# and say what is wrong before you open the answer.
+# On the six rungs the checker was silent. Here are five copies of rungs 1 to 3 (in `minibatch/cuda/bugs/`), each with a small change. For each: read the
+# report, go to the line, and say what is wrong before you open the answer.
 
 
 # %%
@@ -438,7 +438,7 @@ diagnose("int_overflow")
 #
 # </details>
 #
-# **Exercise 1.** Mend them. `source` is the text of the file; return it mended. `source.replace("this", "that")` will do for four of the five. The check
+# **Exercise 1.** Mend them. `bug` is the name, `source` the text of the file; return it mended. `source.replace("this", "that")` will do for four of the five. The check
 # compiles, runs under the checker on two shapes, and compares with float64.
 
 
@@ -482,8 +482,8 @@ for one in runs["emulated"].requests.values():
 # The texts are equal, token by token. In the last run every access of every thread was checked, and nothing was found. Sums were added up in another
 # order than torch does, so the last bits of a score may differ; a text changes only where two tokens are that close.
 #
-# On a GPU the same engine takes `MINIBATCH_KERNEL=cuda`, and `python -m minibatch.cuda.gpu_check` measures the ladder there. No such measurement is stored yet. When
-# one is, with card, driver, date and command, it will be shown here, beside the roofline.
+# On a GPU the same engine takes `MINIBATCH_KERNEL=cuda`, and `python -m minibatch.cuda.gpu_check` measures the ladder there. No such
+# measurement is stored: what this page says of time is the roofline, and no more.
 
 # %% [markdown]
 # ## What you saw

@@ -22,6 +22,7 @@
 import math
 from collections import Counter
 from dataclasses import replace
+from textwrap import fill
 
 import matplotlib.pyplot as plt
 
@@ -38,24 +39,13 @@ from minibatch.plot import show, show_source
 from minibatch.plot.calibration import calibration, calibration_alt
 from minibatch.plot.colours import PALETTE
 from minibatch.plot.load import load_alt, load_curves
-from minibatch.schedulers import IterationScheduler
-from minibatch.schedulers.join import FirstComeFirstServed
-from minibatch.schedulers.mix import Chunked
-from minibatch.schedulers.reserve import NextChunk
+from minibatch.schedulers import IterationScheduler, join, mix, reserve
 from minibatch.schedulers.systems import SYSTEMS, system
-from minibatch.simulate import (
-    CARDS,
-    Deployment,
-    Roofline,
-    SimulatedExecutor,
-    StreamingTrace,
-    attainment,
-    goodput,
-    summary,
-)
+from minibatch.simulate import CARDS, Deployment, Roofline, SimulatedExecutor, StreamingTrace
 from minibatch.simulate.calibration import compare, errors, stored_steps
 from minibatch.simulate.limit import highest_rate_with, operating_limit
 from minibatch.simulate.prefix_study import prefix_study, reuse_bound
+from minibatch.simulate.result import attainment, goodput, summary
 from minibatch.simulate.scenario import Scenario, simulate
 from minibatch.workload import azure_trace, bare_requests, mooncake_trace
 
@@ -215,7 +205,8 @@ for row in SYSTEMS.values():
 show_source(SYSTEMS["vllm-v1"].make)
 
 # %% [markdown]
-# The knobs have as many names as there are systems. Two of them in all dialects:
+# The knobs have as many names as there are systems. Two of them in all dialects, with their defaults (None: it follows from the model or the
+# memory; `python -m minibatch systems --knobs NAME` says how):
 
 # %%
 for name, meaning in (("token_budget", "tokens a step may compute"), ("max_num_seqs", "sequences at once")):
@@ -252,16 +243,16 @@ for name in ("vllm-v0", "sglang", "tgi", "vllm-v1"):
 #
 # ### What is reserved at the door
 #
-# A tighter place: OPT-13B on 40 GB, room for 12,565 positions, and conversations with the lengths of ShareGPT, 2 a second. (The static batch
-# is left out here; section 6 has it.)
+# A tighter place: OPT-13B on 40 GB, room for 12,565 positions, and conversations with the lengths of ShareGPT, 2 a second. *K/V used* counts
+# while somebody waits. (The static batch is left out here; section 6 has it.)
 
 # %%
 tight = Scenario(card="A100-40", model="OPT-13B", trace="sharegpt", requests=200, rate=2.0)
-print("                                  running  K/V in use while  preempted  recomputed  tokens/s  TTFT p95  longest")
-print("                                  (mean)   somebody waits                                  (n=200)   ITL, s")
+print("                                  running  K/V   preempted  tokens  tokens/s  TTFT p95  longest")
+print("                                  (mean)   used             again             (n=200)   ITL, s")
 for name in ("orca-max", "orca-pow2", "trtllm-no-evict", "transformers", "sglang", "trtllm-max-utilization", "vllm-v1"):
     one = summary(simulate(replace(tight, system=name)))
-    memory = f"{one.mean_running:7.1f}  {one.kv_use:16.0%}  {one.preemptions:9}  {one.recomputed_tokens:10,}"
+    memory = f"{one.mean_running:7.1f}  {one.kv_use:4.0%}  {one.preemptions:9}  {one.recomputed_tokens:6,}"
     print(f"{system(name).label:32}  {memory}  {one.tokens_per_second:8.0f}  {one.ttft_p95:7.1f}  {one.itl_max:8.2f}")
 
 # %% [markdown]
@@ -313,14 +304,14 @@ print(f"seen before at all: {reuse_bound(chats)[0]:.1%} of the blocks of {len(ch
 # ![Steps that a static batch runs over those it needs, against the number of slots: Orca's lengths stay below 2, Azure's code goes beyond 10 at 64 slots.](../figures/dead_slots.png)
 
 # %%
-print(committed("dead_slots").sentence)
+print(fill(committed("dead_slots").sentence, 100))
 
 # %% [markdown]
 # **Predict, then run.** So much in steps. How much of that is left in *seconds*, where both servers also compute prompts? And what is left
 # if all answers are equally long?
 
 # %%
-print(committed("gain_by_variance").sentence)
+print(fill(committed("gain_by_variance").sentence, 100))
 
 # %% [markdown]
 # ![Gain of iteration-level over static batching, in steps and in time, for eight distributions of answers: 1 where all are equal, most for Azure's code, where time gains less than steps.](../figures/gain_by_variance.png)
@@ -337,13 +328,13 @@ print(committed("gain_by_variance").sentence)
 # such a comparison:
 
 # %%
-print(committed("orca_latency_bound").sentence)
+print(fill(committed("orca_latency_bound").sentence, 100))
 
 # %% [markdown]
 # All three on one chart. Each workload begins at 1, a static batch on the same card and memory, and every bar multiplies.
 
 # %%
-print(committed("decomposition").sentence)
+print(fill(committed("decomposition").sentence, 100))
 
 # %% [markdown]
 # ![The gain over a static batch as a product of three factors, slots refilled, memory freed and latency bound, for four workloads: chat reaches 10 to 20 times, code completions about 2.](../figures/decomposition.png)
@@ -424,7 +415,7 @@ for rate in (0.5, 1.0, 1.5, 2.0, 3.0):
     good, share = goodput(run, ttft=TTFT, tpot=TPOT), attainment(run, ttft=TTFT, tpot=TPOT)
     print(f"{rate:4.1f}   {summary(run).requests_per_second:8.2f}   {share:41.0%}   {good:8.2f} requests/s")
 best = highest_rate_with(endpoint, 0.9, ttft=TTFT, tpot=TPOT, low=1.0, precision=0.1)
-print(f"highest load with 90 %: {best.rate:.2f} requests/s; {best.reason}")
+print(f"highest with 90 %: {best.rate:.2f} requests/s; {best.reason}")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -450,8 +441,8 @@ for name in HEADLINES:
 #
 # Choose a system, a card, a model, a trace, one knob and the targets, and see the limit, and why; then look into any window of the run that
 # was too much, slot by slot and block by block. Beside the curves of your choice stand those of the one before. A change takes about a
-# second, for the runs are short: 100 requests. By keyboard, Tab goes from control to control, Space opens a list, arrow keys choose and
-# slide. Without a kernel you see a still: an A100 of 40 GB with OPT-13B, Azure's conversations, vLLM V1.
+# second, for the runs are short: 100 requests. By keyboard, Tab goes from control to control, Space opens a list, arrow keys and
+# Enter choose, and arrow keys move a slider. Without a kernel you see a still: an A100 of 40 GB with OPT-13B, Azure's conversations, vLLM V1.
 
 # %%
 Explorer(Scenario(card="A100-40", model="OPT-13B"), slo="ttft_p95=2,itl_p99=0.2")
@@ -509,7 +500,8 @@ print(f"loaded to {share:.0%} of the limit: {math.ceil(peak / (share * alone.rat
 account = claims()
 print(*(f"{count} {verdict}" for verdict, count in Counter(claim.verdict for claim in account).items()), sep=", ")
 for claim in account:
-    print(f"{claim.article}  {claim.verdict:9}  {claim.claim} [{claim.where}]")
+    row = f"{claim.article}  {claim.verdict:9}  {claim.claim} [{claim.where}]"
+    print(fill(row, 100, subsequent_indent=" " * 14))
 
 # %% [markdown]
 # ## What you saw
@@ -583,10 +575,11 @@ attempt(check_workload, workload)
 def vllm_v1(num_positions, max_model_len):
     """As the table composes it."""
     memory = PagedMemory(num_positions // 16, block_size=16)
-    return IterationScheduler(256, memory, join=FirstComeFirstServed(), mix=Chunked(2048), reserve=NextChunk())
+    axes = {"join": join.FirstComeFirstServed(), "mix": mix.Chunked(2048), "reserve": reserve.NextChunk()}
+    return IterationScheduler(256, memory, **axes)
 
 
-show_source(FirstComeFirstServed)
+show_source(join.FirstComeFirstServed)
 
 # %% [markdown]
 # Which axis makes them late here? And who pays for your gain?

@@ -104,7 +104,7 @@ TABLE = {
         "check": check_largest,
         "right": [text(TWO_BARRIERS_FIRST), text(WRITE + MEET + READ + "if (tile + 1 < tiles) " + MEET)],
         "wrong": [
-            (text(WRITE + MEET + READ), "at line 1 of your lines, and no barrier"),
+            (text(WRITE + MEET + READ), "read it at line 3 of your lines"),
             (text(WRITE + READ + MEET), "Is a barrier missing"),
             (text(WRITE + "__syncwarp();" + READ + MEET), "Is a barrier missing"),
             (text("if (lane == 0) { " + WRITE + MEET + "} " + READ + MEET), "race at line"),

@@ -110,6 +110,10 @@ CASES = {
     "no metadata": Case(right(), ALL),
     "later cell": Case(right().delete("between").before("total", "MOST = 9"), ALL, ["between: deleted"]),
     # Names in the notebook.
+    "sum is 5": Case(right().before("total", "sum = max = 5\nlist = [3]"), ALL),
+    "own max": Case(
+        right().set("longest", "def max(x):\n    return sorted(x)[-1]\ndef longest(x):\n    return max(x)"), ALL
+    ),
     "list is 5": Case(right().after("total", "list = 5\nstr = 6").after("longest_right", "sum = max = 5"), ALL),
     "len is 5": Case(right().after("total", "len = 5"), ALL),
     # What checks are made of, broken by accident: a right answer keeps its points.
@@ -120,20 +124,20 @@ CASES = {
             "    setattr(builtins, name, None)",
         ),
         ALL,
-        ["look: a cell of its own uses builtins"],
+        ["look: an added cell uses builtins"],
     ),
     "builtins at the check": Case(right().before("longest_right", "__builtins__.max = None"), ALL, ["__builtins__"]),
     "broken helper": Case(right().before("total", "import tiny_checks\ntiny_checks.expect = None"), ALL),
     "broken code": Case(
         right().before("total", "check_longest.__code__ = (lambda: 1).__code__"),
         ALL,
-        ["look: a cell of its own uses __code__"],
+        ["look: an added cell uses __code__"],
     ),
     "broken method": Case(right().before("total", "import tiny_checks\ntiny_checks.Noise.allows = None"), ALL),
     "broken method's code": Case(
         right().before("total", "import tiny_checks\ntiny_checks.Noise.allows.__code__ = (lambda: 1).__code__"),
         ALL,
-        ["look: a cell of its own uses __code__"],
+        ["look: an added cell uses __code__"],
     ),
     "broken module": Case(right().before("longest_right", "import math\nmath.isclose = None"), ALL),
     "broken import": Case(right().before("total", "import sys\nsys.modules['copy'] = sys"), ALL, ["sys.modules"]),
@@ -147,7 +151,7 @@ CASES = {
         .before("total", "import builtins\nbuiltins.isinstance = lambda *_: True\nbuiltins.max = len")
         .set("longest", "def longest(x):\n    return len(x)"),
         NONE,
-        ["look: a cell of its own uses builtins"],
+        ["look: an added cell uses builtins"],
     ),
     "helpful code": Case(
         blank().end("check_longest.__code__ = (lambda function, most: None).__code__"), NONE, ["uses __code__"]
@@ -158,7 +162,7 @@ CASES = {
     "helpful base": Case(
         blank().end("import minibatch.checks.base as b\nb.same = lambda *_: True\nb.CheckFailed = print\ntotal = len"),
         "0 1.5 0",
-        ["look: a cell of its own uses minibatch.checks"],
+        ["look: an added cell uses minibatch.checks"],
     ),
     "helpful module": Case(blank().end("import math\nmath.isclose = lambda *_: True\nlongest = len"), NONE),
     "helpful check": Case(blank().end("check_longest = check_total = check_unchanged = print"), NONE),
@@ -197,7 +201,9 @@ CASES = {
     "exit in a check": Case(right().set("longest", "def longest(x):\n    raise SystemExit"), "2 1.5 0"),
     "crash": Case(longest("import os\nos._exit(5)"), "2 1.5 0", ["longest: ended the Python process (exit code 5)"]),
     "crash in a check": Case(
-        right().set("total", "import os\ndef total(x):\n    os._exit(0)"), "0 0 3", ["total_unchanged: ended the Python process"]
+        right().set("total", "import os\ndef total(x):\n    os._exit(0)"),
+        "0 0 3",
+        ["total_unchanged: ended the Python process"],
     ),
     "segfault": Case(
         longest("import ctypes\nctypes.string_at(0)"), "2 1.5 0", ["longest: ended the Python process", "uses ctypes"]

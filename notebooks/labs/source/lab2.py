@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Lab 2: the batch that never closes
 #
-# About 50 minutes. No GPU needed. 20 points.
+# About 60 minutes. No GPU needed. 20 points.
 #
 # You need [03](../03_iteration_level.ipynb). You write the heart of a serving engine, `schedule()`, and at the end a
 # real model writes real answers under it. The question that you will be able to answer:
@@ -10,7 +10,7 @@
 #
 # A cell with a *check* is red until you have written the answer above it: NOT YET means that nothing is written, CHECK
 # FAILED says what is wrong, with the smallest example that shows it and, where there was a run, its slot picture in
-# letters. Each check gives its points by itself, so a part that is right counts.
+# letters. A check that says nothing has passed. Each gives its points by itself, so a part that is right counts.
 #
 # Previous: [Lab 1](lab1.ipynb) · Next: [Lab 3](lab3.ipynb)
 
@@ -486,3 +486,5 @@ print(f"its most uneven step: {mixed[0]} rows packed, {mixed[1]} padded, {mixed[
 #   finds no blocks and goes on to the next while any block is free: passing, without a bound.
 # * In this package: `minibatch/schedulers/iteration.py` (`admit_one`), `join.py` (`SmallOnesPass`, `WhoeverFits`);
 #   notebook 07, section 7, measures them.
+#
+# Next: [Lab 3](lab3.ipynb): a long prompt in small pieces.

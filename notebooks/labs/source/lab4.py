@@ -11,8 +11,8 @@
 # * You share blocks between sequences and copy one at the right moment, never too late and never for nothing.
 # * Your allocator keeps the books of a real model, under an audit after every step.
 #
-# Cells marked with *check* are red until you have written the answer above them: NOT YET means that something is not written, CHECK FAILED
-# says what went wrong in the shortest story in which it does. "4 blocks of 4: allocate("A", 5), free("A")" is what was called, on a new
+# Cells that call a check are red until you have written the answer above them: NOT YET means that something is not written, CHECK FAILED
+# says what went wrong in the shortest story in which it does, and no output means that it passes. "4 blocks of 4: allocate("A", 5), free("A")" is what was called, on a new
 # allocator of four blocks of four positions; the mistake follows.
 #
 # Previous: [Lab 3](lab3.ipynb) · Next: [Lab 5](lab5.ipynb)
@@ -68,11 +68,11 @@ COPY = "on_write"  # variant: "on_write" "at_fork"
 
 # %% answer="allocator"
 class Allocator:
-    """`num_blocks` blocks, numbered from 0, of `block_size` positions each, and the tables of those who hold them.
+    """`num_blocks` blocks, numbered from 0, of `block_size` positions each, and who holds them.
 
-    `free_blocks` lists the free ones in the order in which they became free, the longest free first; at the start that
-    is 0, 1, 2, ... Keep other books if you like: the checks call `allocate`, `free`, `table`, `num_free` and, later,
-    `append`, `fork` and `take_copies`, nothing else.
+    `free_blocks` lists the free ones in the order in which they became free, the longest free first;
+    at the start that is 0, 1, 2, ... Keep other books if you like: the checks call `allocate`, `free`,
+    `table`, `num_free` and, later, `append`, `fork` and `take_copies`, nothing else.
     """
 
     def __init__(self, num_blocks, block_size):
@@ -92,7 +92,7 @@ class Allocator:
         return tuple(self.tables[name])
 
     def take_copies(self):
-        """The copies asked for since the last time; whoever holds the K/V tensors makes them before it writes."""
+        """The copies asked for since the last time. Who holds the K/V tensors makes them, then writes."""
         copies, self.copies = self.copies, []
         return copies
 
@@ -119,10 +119,10 @@ class Allocator:
         ### END SOLUTION
 
     def allocate(self, name, num_tokens):
-        """Give a newcomer a table with room for its `num_tokens` tokens (1 or more), and not a block more.
+        """Give a newcomer a table with room for its `num_tokens` tokens (1 or more), no block more.
 
-        Raises ValueError if `name` has a table already, and OutOfBlocks if too few blocks are free. Then nothing
-        has changed: no block is taken, and `name` has no table.
+        Raises ValueError if `name` has a table already, and OutOfBlocks if too few blocks are free.
+        Then nothing has changed: no block is taken, and `name` has no table.
         """
         ### BEGIN SOLUTION
         if name in self.tables:
@@ -135,7 +135,7 @@ class Allocator:
         ### END SOLUTION
 
     def free(self, name):
-        """The sequence ends: give back its blocks one by one, the last of its table first, and forget it.
+        """The sequence ends: give back its blocks, the last of its table first, and forget it.
 
         Raises KeyError if it holds nothing, so also the second time.
         """
@@ -200,7 +200,8 @@ class GrowingAllocator(Allocator):
     def append(self, name):
         """One token more for `name`. Returns (block, offset), the place of its K and V.
 
-        Takes a block if the token needs one; raises OutOfBlocks if none is free, and then nothing has changed.
+        Takes a block if the token needs one; raises OutOfBlocks if none is free, and then nothing
+        has changed.
         """
         ### BEGIN SOLUTION
         table, position = self.tables[name], self.lengths[name]
@@ -263,9 +264,10 @@ class BlockAllocator(GrowingAllocator):
         ### END SOLUTION
 
     def replace_by_copy(self, name, place):
-        """Give `name` a copy of its own of the shared block at this place of its table, or raise OutOfBlocks.
+        """Give `name` a copy of its own of the shared block at this place of its table.
 
-        Not called by the checks; you may need it in `fork` or in `append`.
+        Raises OutOfBlocks, with nothing changed, if no block is free. Not called by the checks; you may need
+        it in `fork` or in `append`.
         """
         ### BEGIN SOLUTION
         table = self.tables[name]
@@ -275,10 +277,10 @@ class BlockAllocator(GrowingAllocator):
         ### END SOLUTION
 
     def fork(self, parent, child, num_tokens):
-        """Let `child`, which has no table, start with the first `num_tokens` tokens of `parent` (1 or more).
+        """Let `child` start with the first `num_tokens` tokens of `parent` (1 or more).
 
-        Its blocks are the parent's, as far as COPY allows. Raises ValueError if `child` has a table, and OutOfBlocks,
-        with nothing changed, if a copy is due and no block is free.
+        Its blocks are the parent's, as far as COPY allows. Raises ValueError if `child` has a table, and
+        OutOfBlocks, with nothing changed, if a copy is due and no block is free.
         """
         ### BEGIN SOLUTION
         if child in self.tables:
@@ -295,7 +297,7 @@ class BlockAllocator(GrowingAllocator):
         ### END SOLUTION
 
     def append(self, name):
-        """As before; and never into a block that others hold: under COPY == "on_write" it is copied first.
+        """As before; and never into a block that others hold: under "on_write" it is copied first.
 
         Raises OutOfBlocks, with nothing changed, if there is no block for that.
         """

@@ -14,8 +14,8 @@
 # **A serving engineer must be able to answer: how does attention read K and V through a block table, and what goes wrong when it reads one position
 # too many?**
 #
-# Cells with a check are red until you have written the answer above them: NOT YET means that nothing is written, CHECK FAILED says what is wrong.
-# Do not change those cells; write where it says `YOUR CODE HERE`.
+# Cells with a check are red until you have written the answer above them: NOT YET means that nothing is written, CHECK FAILED says what is
+# wrong, and no output means that it passes. Do not change those cells; write where it says `YOUR CODE HERE`.
 #
 # Previous: [Lab 5](lab5.ipynb)
 
@@ -84,8 +84,9 @@ print(table_caption(package, "R22", step=20))
 def locate(position, block_table, block_size):
     """Where the K and V of a position lie: the pair (block, offset).
 
-    position: counted from 0. block_table: list of block numbers, in the order of the sequence. block_size: positions in
-    a block. The offset counts from 0, inside the block. The table is long enough for the position.
+    position: counted from 0. block_table: list of block numbers, in the order of the sequence.
+    block_size: positions in a block. The offset counts from 0, inside the block. The table is long enough
+    for the position.
     """
     ### BEGIN SOLUTION
     return block_table[position // block_size], position % block_size
@@ -139,12 +140,12 @@ print("weights", scores.softmax(0).tolist(), "result", (scores.softmax(0) @ valu
 
 # %% answer="attention"
 def paged_attention(q, k_cache, v_cache, block_table, context_len, scale):
-    """Attention of one token over the first `context_len` positions of its sequence. Returns a tensor like q.
+    """Attention of one token over the first `context_len` positions of its sequence: a tensor like q.
 
-    q: [heads, head_dim], float32. k_cache, v_cache: K and V of all blocks, their dimensions in the order of LAYOUT.
-    block_table: list of block numbers; it may be longer than the context needs. context_len: at least 1. scale: what
-    the scores are multiplied by, and all they are multiplied by. Nothing but those positions may be read, for anything
-    may lie elsewhere, NaN too. The arguments stay as they are.
+    q: [heads, head_dim], float32. k_cache, v_cache: K and V of all blocks, their dimensions in the order of
+    LAYOUT. block_table: list of block numbers; it may be longer than the context needs. context_len: at
+    least 1. scale: what the scores are multiplied by, and all they are multiplied by. Nothing but those
+    positions may be read, for anything may lie elsewhere, NaN too. The arguments stay as they are.
     """
     ### BEGIN SOLUTION
     if LAYOUT == "HND":
@@ -194,8 +195,8 @@ check_attention_large_scores(paged_attention, layout=LAYOUT)
 def merge(one, other):
     """The part of whoever has seen the positions of both, as a tuple (top, sum, acc).
 
-    one, other: tuples (top, sum, acc) of float, float and a list of floats, with weights as powers of WEIGHT_BASE.
-    Neither is changed. Scores may be in the thousands, and a part may have seen nothing.
+    one, other: tuples (top, sum, acc) of float, float and a list of floats, with weights as powers of
+    WEIGHT_BASE. Neither is changed. Scores may be in the thousands, and a part may have seen nothing.
     """
     ### BEGIN SOLUTION
     power = {"e": math.exp, "2": math.exp2}[WEIGHT_BASE]
@@ -257,8 +258,8 @@ show_source(KERNELS / "common.cuh", "// Softmax in one pass", "float value")
 def address():
     """Lines of CUDA C++, as one string, that declare `int64_t at`.
 
-    They may use `position`, `block_table`, `block_size`, `head`, `heads` and `kv_heads`; head_dim is 32. k and v lie in
-    the order of LAYOUT, without gaps.
+    They may use `position`, `block_table`, `block_size`, `head`, `heads` and `kv_heads`; head_dim is 32.
+    k and v lie in the order of LAYOUT, without gaps.
     """
     ### BEGIN SOLUTION
     order = {
@@ -286,7 +287,8 @@ print(FOUR_WARPS)
 
 # %% [markdown]
 # **Question 5 (3 points).** The lines after which `whole`, in the lanes of warp 0, holds what all four warps have seen. `state.top` and `state.sum` are the same in all
-# lanes of a warp; `state.acc[0]` is element `lane`. `whole.merge(top, sum, &acc)` merges a part into `whole`. About four lines, and one of them is the reason
+# lanes of a warp, so one lane is enough to write them (two writers of one place are a race to the checker, whatever they write); `state.acc[0]` is
+# element `lane`. `whole.merge(top, sum, &acc)` merges a part into `whole`. About four lines, and one of them is the reason
 # for this question. Who may read what a warp has written, and from when on?
 #
 # Mind a context of 1: three warps have seen nothing. Do they still have to come?
@@ -294,7 +296,7 @@ print(FOUR_WARPS)
 
 # %% answer="meeting"
 def meeting():
-    """Lines of CUDA C++, as one string, after which `whole` holds what all four warps have seen, in warp 0 at least."""
+    """Lines of CUDA C++, as one string, after which `whole` holds, in warp 0, what all four have seen."""
     ### BEGIN SOLUTION
     return """
   if (lane == 0) top[warp] = state.top, sum[warp] = state.sum;
