@@ -56,6 +56,7 @@ def test_first_cell_says_what_where_and_how_long(name, notebook):
     uses_model = 'load_model("smollm2")' in "\n".join(cell.source for cell in code_cells(notebook))
     assert ("Needs SmolLM2" in first.source) == uses_model
     assert "Previous: [" in first.source and "Next: " in first.source
+    assert "\nArticles: " in first.source and "(GLOSSARY.md)" in first.source
     place = NAMES.index(name)
     for neighbour in NAMES[max(place - 1, 0) : place] + NAMES[place + 1 : place + 2]:
         assert f"({neighbour}.ipynb)" in first.source

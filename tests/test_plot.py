@@ -266,7 +266,7 @@ def test_caption_has_the_numbers_of_the_trace():
         "For 3 requests, static takes 6 steps with 2 dead slot-steps and 1.33 of 2 slots live on average."
     )
     assert plot.caption([STATIC, ITERATION]) == (
-        "For the same 3 requests, static takes 6 steps with 2 dead slot-steps and 1.33 of 2 slots live on average;\n"
+        "For the same 3 requests, static takes 6 steps with 2 dead slot-steps and 1.33 of 2 slots live on\naverage;\n"
         "iteration takes 4 steps with 0 dead slot-steps and 2.00 of 2 slots live on average."
     )
     assert plot.caption({"a": STATIC, "b": LONG}).startswith("a takes 6 steps"), "not the same requests"

@@ -242,7 +242,7 @@ def test_a_run_without_preemption_says_nothing_of_it():
 
 def test_a_preemption_is_told_in_words():
     (lost,) = preemptions(SQUEEZED)
-    assert plot.caption(SQUEEZED).endswith("of 8 slots live on average and 1 preemption.")
+    assert plot.caption(SQUEEZED).split()[-9:] == "of 8 slots live on average and 1 preemption.".split()
     assert f"Preempted, marked by a cross: B in step {lost.step}." in plot.alt(SQUEEZED)
     assert ", 1 preemption\n" in plot.slots_text(SQUEEZED)
     svg = plot.slots_svg(SQUEEZED, lost.step)

@@ -1,6 +1,7 @@
 """What a picture shows, in words: the caption, the alt text, one step read aloud."""
 
 from collections.abc import Sequence
+from textwrap import fill
 
 from minibatch.metrics import summarise
 from minibatch.plot.bars import DEAD, DECODE, FAILED, PREFILL, Bar, bars, cells
@@ -36,14 +37,14 @@ def listing(words: Sequence[str]) -> str:
 
 
 def caption(traces: Traces) -> str:
-    """One sentence with the numbers the figure shows; a line for each run, or a notebook breaks it within a word."""
+    """One sentence with the numbers the figure shows, a line a run, none so long that a notebook breaks its words."""
     pairs = named(traces)
     first = pairs[0][1].requests
     named_numbers = [(name, numbers(trace)) for name, trace in pairs]
     said = [f"{name} takes {steps} with {listing(rest)}" for name, (steps, *rest) in named_numbers]
     if all(trace.requests.keys() == first.keys() for _, trace in pairs):
         said[0] = f"For {'the same ' if len(pairs) > 1 else ''}{plural(len(first), 'request')}, {said[0]}"
-    return ";\n".join(said) + "."
+    return "\n".join(fill(line, 100) for line in (";\n".join(said) + ".").splitlines())
 
 
 def alt(traces: Traces) -> str:

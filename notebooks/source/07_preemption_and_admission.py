@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 07 Under pressure: preemption and admission control
 #
-# About 35 minutes. No GPU needed. Needs SmolLM2 (93 MB, fetched once by the first cell that loads it).
+# About 40 minutes. No GPU needed. Needs SmolLM2 (93 MB, fetched once by the first cell that loads it).
 #
 # You need [06](06_paged_kv_cache.ipynb): blocks, block tables, a pool that many sequences share. At the end you can say
 #

@@ -83,10 +83,10 @@ class Victim:
     def choose(self, running):
         """The sequence that gives way, by the rule `VICTIM`; a single one that runs is its own victim.
 
-        `running`: everybody who holds a slot, in the order of *admission*. That is not the order of arrival as soon as
-        a victim has come back. A sequence knows its `order` (place in line: a lower one came earlier), its `output`
-        (the list of tokens it has written) and its `request`, with `request.prompt` (a tuple of tokens) and
-        `request.priority`.
+        `running`: everybody who holds a slot, in the order of *admission*. That is not the order of
+        arrival as soon as a victim has come back. A sequence knows its `order` (place in line: a
+        lower one came earlier), its `output` (the list of tokens it has written) and its `request`,
+        with `request.prompt` (a tuple of tokens) and `request.priority`.
         """
         ### BEGIN SOLUTION
         oldest = min(running, key=lambda sequence: sequence.order)
@@ -140,9 +140,10 @@ print(caption(tight))
 def price(prompt, written, block_size, swap):
     """What one preemption costs: the pair (tokens computed again, blocks moved).
 
-    The victim has a prompt of `prompt` tokens, all of it computed, and has written `written` tokens, at least one.
-    With `swap` False it is recomputed; with True its blocks of `block_size` positions, those that hold anything,
-    go to host memory and later come back, and each move counts. It is preempted between two steps.
+    The victim has a prompt of `prompt` tokens, all of it computed, and has written `written`
+    tokens, at least one. With `swap` False it is recomputed; with True its blocks of `block_size`
+    positions, those that hold anything, go to host memory and later come back, and each move
+    counts. It is preempted between two steps.
     """
     ### BEGIN SOLUTION
     stored = prompt + written - 1  # the last token was drawn, and has not been fed back
@@ -213,9 +214,9 @@ class Lifetime(Reserve):
         """The `Claim` of `sequence`, which is next in line; `running` are those who hold a slot.
 
         A sequence has `num_tokens` (prompt and output so far), `output`, `request.prompt`,
-        `request.sampling.max_new_tokens` and `block_table`, the list of blocks it holds now: a newcomer, none.
-        `memory.blocks_for(tokens)` says how many blocks hold so many tokens. P tokens of prompt and N of answer
-        need P + N - 1 positions.
+        `request.sampling.max_new_tokens` and `block_table`, the list of blocks it holds now: a
+        newcomer, none. `memory.blocks_for(tokens)` says how many blocks hold so many tokens. P
+        tokens of prompt and N of answer need P + N - 1 positions.
         """
         ### BEGIN SOLUTION
         missing = sum(self.end(one, memory) - len(one.block_table) for one in (*running, sequence))
