@@ -3,6 +3,7 @@
 What it looks at is what any right scheduler must do, however it is written: the rules of a plan, not the insides.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from string import ascii_uppercase
@@ -79,7 +80,9 @@ class _Watch:
         scheduler = self.engine.scheduler
         scheduler.schedule = self._schedule  # of this one object, for as long as it is watched
         try:
-            self.engine.run(requests, self._count)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of refused requests: they are told below
+                self.engine.run(requests, self._count)
         finally:
             del scheduler.schedule
         for record in self.engine.trace.requests.values():
