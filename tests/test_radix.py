@@ -8,6 +8,7 @@ from helpers import admitted, engine_on, request, sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minibatch import Sequence
 from minibatch.memory import PagedMemory
 from minibatch.schedulers.join import LongestPrefix
 
@@ -75,6 +76,24 @@ def test_a_radix_tree_keeps_what_stands_above_a_block_in_use():
     assert memory.admit(filler, 6), "three blocks are free: the two copies, and the one never taken"
     assert memory.stored_prefix(sequence("D", (1, 2, 3, 4, 5, 6, 7))) == 6
     memory.check_integrity()
+
+
+def test_a_fork_shares_no_copies_that_its_parent_will_exchange():
+    """The parent comes back from host memory with copies of its own; the first of its two blocks is still stored."""
+    memory = radix(6, host_blocks=6)
+    parent = admitted(memory, "P", (1, 2, 3, 4, 5), output=9)
+    assert memory.swap_out(parent)
+    filler = sequence("F", tuple(range(50, 60)))
+    assert memory.admit(filler, 10)  # five of six blocks: what ended the chain is thrown out
+    memory.release(filler)
+    assert memory.stored_prefix(sequence("D", (1, 2, 3, 4, 5))) == 2
+    assert memory.admit(parent, 5)
+    child = Sequence(request("C", 9, prompt=(1, 2, 3, 4, 5), fork_of="P"), parent=parent)
+    assert memory.admit(child, 5)
+    memory.commit(parent)  # the first block: the stored one; the second: its own, for all to find
+    memory.release(parent)
+    memory.check_integrity()
+    assert child.num_computed_tokens == 2, "it found what is stored, and computes the rest"
 
 
 def test_to_look_a_chain_up_is_to_access_it_in_a_radix_tree_only():

@@ -169,8 +169,12 @@ class PagedMemory(BlockTables):
         self._forked.setdefault(parent, 0)
 
     def _can_fork(self, sequence: Sequence) -> bool:
-        parent, fresh = sequence.parent, not sequence.output
-        return fresh and parent in self._holders and parent.num_computed_tokens >= len(sequence.request.prompt)
+        parent, prompt = sequence.parent, len(sequence.request.prompt)
+        if sequence.output or parent not in self._holders or parent.num_computed_tokens < prompt:
+            return False
+        # Back from host memory it holds copies, until it publishes: no chain to share where one copy is the rule.
+        published = self._holders[parent].published == parent.num_computed_tokens // self.block_size
+        return published or not (self.prefix_cache and self.index.one_copy)
 
     def _find(self, sequence: Sequence) -> tuple[list[int], int]:
         """Stored blocks of the sequence's first tokens: whole ones, and never the last token.
