@@ -173,8 +173,8 @@ class PagedMemory(BlockTables):
         if sequence.output or parent not in self._holders or parent.num_computed_tokens < prompt:
             return False
         # Back from host memory it holds copies, until it publishes: no chain to share where one copy is the rule.
-        published = self._holders[parent].published == parent.num_computed_tokens // self.block_size
-        return published or not (self.prefix_cache and self.index.one_copy)
+        exchanges = self.prefix_cache and self.index.one_copy
+        return not exchanges or self._holders[parent].published == parent.num_computed_tokens // self.block_size
 
     def _find(self, sequence: Sequence) -> tuple[list[int], int]:
         """Stored blocks of the sequence's first tokens: whole ones, and never the last token.
