@@ -42,6 +42,7 @@ class Memory:
 
 
 def root() -> str:
+    """The folder that the package is imported from."""
     return str(Path(minibatch.__file__).resolve().parents[1])
 
 
@@ -62,6 +63,7 @@ def font_lists() -> list[Path]:
 
 
 def environment(home: Path) -> dict[str, str]:
+    """The variables of a child: few of ours, and `home` wherever something would be kept."""
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     return (
         kept
