@@ -209,7 +209,7 @@ def _nan_hint(function: Attention, case: Case, layout: str) -> str:
 
 
 def close(got: torch.Tensor, want: torch.Tensor) -> bool:
-    """Equal but for float32's rounding; `want` is float64."""
+    """Equal but for the rounding of float32."""
     return torch.allclose(got.double(), want.double(), rtol=1e-5, atol=1e-5)
 
 
