@@ -29,6 +29,7 @@ HERE = Path(__file__).parent
 ENGINES = {  # name: driver, its --mode, the package it cannot do without
     "ours, static": ("ours", "static", "minibatch"),
     "ours, iteration": ("ours", "iteration", "minibatch"),
+    "ours, iteration, native": ("ours", "iteration+native", "minibatch"),
     "transformers generate, static": ("with_transformers", "static", "transformers"),
     "transformers continuous batching": ("with_transformers", "continuous", "transformers"),
     "llama.cpp": ("with_llama_cpp", "continuous", "llama_cpp"),

@@ -97,3 +97,22 @@ def test_bfloat16_serves_too(smollm2):
     tokens = list(engine.stream(half.request("R", REFERENCE["text"], max_new_tokens=8)))
     assert tokens[0] in exact.topk(5).indices, "near ties may fall the other way, but no further"
     assert len(tokens) == 8 or tokens[-1] in half.tokenizer.eos_token_ids
+
+
+def test_native_operations_write_the_same_in_a_batch_and_alone(smollm2, requests, runs):
+    from minibatch import load_model
+    from minibatch.cuda.compilers import host_compiler
+    from minibatch.cuda.errors import KernelUnavailable
+
+    try:
+        host_compiler()
+    except KernelUnavailable as missing:
+        pytest.skip(f"native operations need a compiler: {missing}")
+    native = load_model("smollm2", native=True)
+    few = requests[:6]
+    trace = build_engine(native, max_num_seqs=4, max_model_len=80).run(few)
+    alone = build_engine(native, max_num_seqs=1, max_model_len=80)
+    for one in few:
+        tokens = trace.requests[one.request_id].tokens
+        assert tokens == runs["iteration"].requests[one.request_id].tokens
+        assert tokens == list(alone.stream(one))

@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from minibatch.bench.machine import busy_seconds, machine, measure_bandwidth, measure_flops
 from minibatch.bench.report import ITEM_BYTES, Report, Row
 from minibatch.model import Model, ModelConfig, TorchExecutor
-from minibatch.model.linear import Linear
+from minibatch.model.llama import PLAIN
 from minibatch.request import Request
 from minibatch.request import Sequence as Served
 from minibatch.step import Chunk, StepPlan
@@ -42,7 +42,7 @@ def bench_model(
     bandwidth = bandwidth or measure_bandwidth()
     arithmetic, rows = {}, []
     for model in models:
-        name, size, dtype = model.name, parameters(model.config), dtype_of(model)
+        name, size, dtype = name_of(model), parameters(model.config), dtype_of(model)
         arithmetic[dtype] = measure_flops(dtype)
         rows += measure_model(model, batches, context, repeats)
     return Report(name, size, machine(), command, bandwidth, arithmetic, tuple(rows))
@@ -115,14 +115,14 @@ def stopwatch(executor: TorchExecutor) -> Iterator[dict[str, float]]:
 
         return wrapper
 
-    llama, product = executor.llama, Linear.__call__
-    forward = llama.forward
-    Linear.__call__ = timed(product, "linear")
+    llama, linear = executor.llama, type(executor.llama.head)
+    forward, product = llama.forward, linear.__call__
+    linear.__call__ = timed(product, "linear")
     llama.forward = lambda tokens, positions, attend: forward(tokens, positions, timed(attend, "attention"))
     try:
         yield spent
     finally:
-        Linear.__call__ = product
+        linear.__call__ = product
         del llama.forward  # the class's own shows again
 
 
@@ -150,6 +150,11 @@ def _row(config: ModelConfig, dtype: str, batch: int, context: int, blocks: list
 def dtype_of(model: Model) -> str:
     """ "float32" or "bfloat16"."""
     return str(model.llama.dtype).removeprefix("torch.")
+
+
+def name_of(model: Model) -> str:
+    """The model's name, and "native" behind it where its operations are not torch's."""
+    return model.name if model.llama.operations is PLAIN else f"{model.name} native"
 
 
 def parameters(config: ModelConfig) -> int:

@@ -9,7 +9,7 @@ from statistics import median
 from tqdm.auto import tqdm
 
 from minibatch.bench.machine import machine
-from minibatch.bench.model import Block, decode_plan, dtype_of, time_block
+from minibatch.bench.model import Block, decode_plan, dtype_of, name_of, time_block
 from minibatch.bench.step_report import Shape, StepReport, StepRow
 from minibatch.model import Model, TorchExecutor
 from minibatch.request import Request
@@ -36,7 +36,7 @@ def bench_steps(
     """
     name, rows = "", []
     for model in models:
-        name = model.name
+        name = name_of(model)
         rows += measure_steps(model, shapes, repeats)
     return StepReport(name, machine(), command, tuple(rows))
 

@@ -12,7 +12,8 @@ import torch
 
 from minibatch.checks.base import CheckFailed
 from minibatch.cuda import simulated
-from minibatch.cuda.build import build, writable_folder
+from minibatch.cuda.build import build
+from minibatch.cuda.cache import writable_folder
 from minibatch.cuda.errors import BuildError, KernelUnavailable
 from minibatch.cuda.reports import Report, reports
 from minibatch.cuda.simulated import Array, KernelFault

@@ -10,6 +10,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=["model", "steps", "scheduler", "kernels", "simulate"])
     parser.add_argument("--model", default="smollm2", help="smollm2 (default), tiny, or a model folder")
     parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"])
+    parser.add_argument("--native", action="store_true", help="operations compiled for this CPU: needs g++")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64], metavar="B")
     parser.add_argument("--context", type=int, default=128, help="positions each sequence looks back at (default 128)")
     parser.add_argument("--repeats", type=int, help="blocks of steps for each batch size (12) or shape (4)")
@@ -35,7 +36,8 @@ def _model(arguments: argparse.Namespace) -> int:
     from minibatch.model import load_model
 
     command = f"python -m minibatch bench model --dtype {' '.join(arguments.dtype)} --context {arguments.context}"
-    models = (load_model(arguments.model, dtype) for dtype in arguments.dtype)
+    command += " --native" * arguments.native
+    models = (load_model(arguments.model, dtype, native=arguments.native) for dtype in arguments.dtype)
     repeats = 12 if arguments.repeats is None else arguments.repeats
     report = bench_model(models, arguments.batches, arguments.context, repeats, command)
     print(report.to_json() if arguments.json else format_table(report))
@@ -48,8 +50,9 @@ def _steps(arguments: argparse.Namespace) -> int:
     from minibatch.model import load_model
 
     repeats = 4 if arguments.repeats is None else arguments.repeats
-    models = (load_model(arguments.model, dtype) for dtype in arguments.dtype)
+    models = (load_model(arguments.model, dtype, native=arguments.native) for dtype in arguments.dtype)
     command = f"python -m minibatch bench steps --dtype {' '.join(arguments.dtype)} --repeats {repeats} --json"
+    command += " --native" * arguments.native
     report = bench_steps(models, repeats=repeats, command=command)
     print(report.to_json() if arguments.json else format_steps_table(report))
     return 0

@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `compare`."""
     parser.add_argument("--model", default="smollm2", help="smollm2 (default), tiny, or a model folder")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--native", action="store_true", help="operations compiled for this CPU: faster, needs g++")
     parser.add_argument(
         "--schedulers",
         nargs="+",
@@ -62,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--requests {arguments.requests}: must be between 1 and {len(prompts)}")
     if arguments.max_new_tokens < 1:
         raise ValueError(f"max_new_tokens={arguments.max_new_tokens}: must be at least 1")
-    model = load_model(arguments.model, dtype=arguments.dtype)
+    model = load_model(arguments.model, arguments.dtype, native=arguments.native)
     arrivals = [0.0] * len(prompts)
     if arguments.rate is not None:
         arrivals = poisson(arguments.rate)(Random(0), len(prompts))

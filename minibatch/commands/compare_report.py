@@ -19,7 +19,8 @@ def print_report(arguments: argparse.Namespace, traces: list[Trace], same: bool,
     """The table, and in sentences what it cannot say by itself. `position_bytes`: K and V of one token."""
     rows, paged = [summarise(trace) for trace in traces], arguments.memory == "paged"
     pool = _pool(arguments, traces, position_bytes) if paged else f"{arguments.max_num_seqs} slots"
-    print(f"{arguments.model} in {arguments.dtype}, {len(traces[0].requests)} requests, {pool};")
+    native = ", native operations" if arguments.native else ""
+    print(f"{arguments.model} in {arguments.dtype}{native}, {len(traces[0].requests)} requests, {pool};")
     print("seconds from arrival; tokens are output tokens of finished requests")
     if paged and os.environ.get(KERNEL, "auto") not in ("auto", "torch"):
         print(f"paged attention by the handwritten kernel, {KERNEL}={os.environ[KERNEL]}")

@@ -98,13 +98,13 @@ def models() -> Iterator[Finding]:
 
 
 def compilers() -> Iterator[Finding]:
-    """What notebook 08 and lab 6 run kernels with, on a CPU; and CUDA, where there is a GPU."""
+    """What notebook 08, lab 6 and native operations are compiled with, for a CPU; and CUDA, where there is a GPU."""
     import torch
 
     from minibatch.cuda.compilers import host_compiler, nvcc
     from minibatch.cuda.errors import KernelUnavailable
 
-    part = "; only the emulated kernels of notebook 08 and lab 6 need it"
+    part = "; only notebook 08, lab 6 and native operations need it"
     try:
         found = host_compiler()
     except KernelUnavailable as error:
@@ -179,7 +179,7 @@ def _refusal(folder: Path) -> str:
 
 
 def _kernel_cache() -> Finding:
-    from minibatch.cuda.build import writable_folder
+    from minibatch.cuda.cache import writable_folder
     from minibatch.cuda.errors import KernelUnavailable
 
     try:

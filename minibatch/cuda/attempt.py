@@ -17,7 +17,8 @@ import torch
 
 from minibatch.cuda import oracle, pictures, trace
 from minibatch.cuda.arguments import check_attention, check_kernel
-from minibatch.cuda.build import build, writable_folder
+from minibatch.cuda.build import build
+from minibatch.cuda.cache import writable_folder
 from minibatch.cuda.errors import BuildError
 from minibatch.cuda.library import SCALARS, Library
 from minibatch.cuda.reports import Report, reports

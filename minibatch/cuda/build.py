@@ -1,30 +1,24 @@
 """Compile a library of kernels into the user's cache, once for each source, set of flags, compiler and architecture.
 
-Nothing is built on import. Safe when two processes build at once (one compiles, the other waits), when a build is
-killed (a library appears whole or not at all, and the lock dies with its holder), and when the home is read-only.
+Nothing is built on import. What may go wrong on the way into the cache: `cache.py`.
 """
 
-import contextlib
-import fcntl
 import hashlib
-import logging
 import os
 import platform
 import re
-import shutil
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from minibatch.cuda.cache import cached
 from minibatch.cuda.compilers import Compiler, check_arch, host_compiler, nvcc
-from minibatch.cuda.errors import BuildError, KernelUnavailable
+from minibatch.cuda.errors import BuildError
 
 HERE = Path(__file__).parent
-KINDS = ("fast", "checked", "cuda")
+KINDS = ("fast", "checked", "cuda", "native")
 SOURCES = {"cuda": HERE / "paged_attention.cu"}
 DYNAMIC = re.compile(r"extern\s+__shared__[^;]*?(\w+)\s*\[\s*\]")
-log = logging.getLogger(__name__)
 
 # Why each flag of the CPU builds is there: simt/README.md.
 CPU = ["-std=c++20", "-fPIC", "-g1", "-gdwarf-4", "-Wall", "-Wno-unknown-pragmas", "-fno-strict-aliasing"]
@@ -33,6 +27,7 @@ INSTRUMENTED = ["-O1", "-fsanitize=thread", "-fsanitize=bounds"]
 CHECKED_GNU = ["-fno-tree-sra"]
 CHECKED_CLANG = ["-mllvm", "-tsan-instrument-read-before-write=1"]
 LINK = ["-shared", "-Wl,-Bsymbolic", "-pthread", "-ldl"]
+NATIVE = ["-std=c++20", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared", "-Wall", "-Wextra"]
 NVCC = ["-std=c++17", "-O3", "-lineinfo", "-Xcompiler", "-fPIC", "-Xptxas", "-v"]  # -v: registers and spills
 
 
@@ -45,9 +40,10 @@ def build(
 ) -> Path:
     """The shared library of one source file, compiled now if it is not in the cache.
 
-    `kind` is "fast" or "checked" (for the CPU, with g++ or clang++) or "cuda" (with nvcc, for the `arch` "sm_90" and
-    the like). `source` is paged_attention by default; `include` names files it includes from outside this folder, so
-    that a change of theirs is seen. Raises KernelUnavailable where a compiler is missing, BuildError where it refuses.
+    `kind` is "fast" or "checked" (kernels, for a CPU, with g++ or clang++), "cuda" (kernels, with nvcc, for the `arch`
+    "sm_90" and the like) or "native" (plain C++, for this very CPU). `source` is paged_attention by default; `include`
+    names files it includes from outside this folder, so that a change of theirs is seen. Raises KernelUnavailable where
+    a compiler is missing, BuildError where it refuses.
     """
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r}: choose one of {', '.join(KINDS)}")
@@ -55,26 +51,14 @@ def build(
     options = [f"-I{HERE}", *(f"-D{name}={value}" for name, value in sorted((defines or {}).items()))]
     if kind == "cuda":
         return _build_cuda(source, options, include, arch)
+    if kind == "native":
+        return _build_native(source, options, include)
     return _build_cpu(kind, source, options, include)
 
 
 def compiler_output(library: Path) -> str:
     """What the compiler said when it made a library; nvcc counts registers and spills of each kernel there."""
     return library.with_suffix(".txt").read_text()
-
-
-def cache_folders() -> list[Path]:
-    """Where libraries are kept: $MINIBATCH_CACHE, else the system's place for caches, else a folder for temporary
-    files. The first that can be written to is used."""
-    named = os.environ.get("MINIBATCH_CACHE")
-    if named:
-        return [Path(named) / "kernels"]
-    spare = Path(tempfile.gettempdir()) / f"minibatch-kernels-{os.getuid()}"
-    try:
-        from platformdirs import user_cache_path
-    except ModuleNotFoundError:  # gpu_check runs where there is little but torch and nvcc
-        return [spare]
-    return [user_cache_path("minibatch", appauthor=False) / "kernels", spare]
 
 
 def _build_cuda(source: Path, options: list[str], include: Iterable[Path], arch: str | None) -> Path:
@@ -90,7 +74,21 @@ def _build_cuda(source: Path, options: list[str], include: Iterable[Path], arch:
         return work / "made.so"
 
     key = _key(compiler, command, [source, *include, *_files("*.h", "kernels/*")])
-    return _cached(f"{source.stem}-{arch}-{key}.so", make)
+    return cached(f"{source.stem}-{arch}-{key}.so", make)
+
+
+def _build_native(source: Path, options: list[str], include: Iterable[Path]) -> Path:
+    compiler = host_compiler(instead="leave native out")
+    command = [compiler.path, *NATIVE, *options]
+    # What this CPU can do is part of the key: a home folder may be shared with a machine that can do less.
+    abilities = _run([compiler.path, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
+
+    def make(work: Path) -> Path:
+        (work / "made.txt").write_text(_run([*command, str(source), "-o", str(work / "made.so")]))
+        return work / "made.so"
+
+    key = _key(compiler, [*command, *sorted(abilities.splitlines())], [source, *include])
+    return cached(f"{source.stem}-native-{key}.so", make)
 
 
 def _build_cpu(kind: str, source: Path, options: list[str], include: Iterable[Path]) -> Path:
@@ -110,7 +108,7 @@ def _build_cpu(kind: str, source: Path, options: list[str], include: Iterable[Pa
         return work / "made.so"
 
     key = _key(compiler, [*kernel, *link, runtime.name], [source, *include, *_files("*.h", "kernels/*", "simt/*.h")])
-    return _cached(f"{source.stem}-{kind}-{key}.so", make)
+    return cached(f"{source.stem}-{kind}-{key}.so", make)
 
 
 def _dynamic_names(files: Iterable[Path]) -> list[str]:
@@ -129,7 +127,7 @@ def _runtime(kind: str, compiler: Compiler, command: list[str]) -> Path:
         _run([compiler.path, "-r", "-nostdlib", *map(str, objects), "-o", str(work / "runtime.o")])
         return work / "runtime.o"
 
-    return _cached(f"simt-{kind}-{_key(compiler, command, [*sources, *_files('simt/*.h')])}.o", make)
+    return cached(f"simt-{kind}-{_key(compiler, command, [*sources, *_files('simt/*.h')])}.o", make)
 
 
 def _files(*patterns: str) -> list[Path]:
@@ -142,66 +140,6 @@ def _key(compiler: Compiler, command: Iterable[str], files: Iterable[Path]) -> s
     for path in files:
         digest.update(f"\0{path}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:20]
-
-
-def _cached(name: str, make: Callable[[Path], Path]) -> Path:
-    """The file of this name, made if no cache folder has it. `make` gets a folder to work in and returns its file."""
-    for folder in cache_folders():
-        if (folder / name).exists() and _is_ours(folder):
-            return folder / name
-    folder = writable_folder()
-    path = folder / name
-    with _lock(folder / f"{name}.lock"):
-        if path.exists():  # made by the process that held the lock
-            return path
-        for left_over in folder.glob(f"{name}.tmp-*"):  # of builds that were killed: who holds the lock is alone
-            shutil.rmtree(left_over, ignore_errors=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=f"{name}.tmp-") as work:
-            made = make(Path(work))
-            if made.with_suffix(".txt").exists():
-                os.replace(made.with_suffix(".txt"), path.with_suffix(".txt"))
-            os.replace(made, path)  # whole or not at all, and last
-    return path
-
-
-def writable_folder() -> Path:
-    """The first of `cache_folders` that can be written to and is ours."""
-    refused = []
-    for folder in cache_folders():
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with tempfile.TemporaryFile(dir=folder):
-                pass
-            if not _is_ours(folder):
-                raise PermissionError(None, "belongs to somebody else")
-        except OSError as error:
-            refused.append(f"{folder}: {error.strerror}")
-            continue
-        if refused:
-            log.warning("kernels are kept in %s (%s)", folder, "; ".join(refused))
-        return folder
-    raise KernelUnavailable(
-        f"no folder to keep compiled kernels in ({'; '.join(refused)}): set MINIBATCH_CACHE to one you can write to"
-    )
-
-
-def _is_ours(folder: Path) -> bool:
-    """Code is loaded from nowhere another user could have put it. What root installs is trusted."""
-    return folder.stat().st_uid in (os.getuid(), 0)
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Held by one process at a time. The system lets go of it when the holder ends, however it ends."""
-    with path.open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log.info("waiting for another process that builds %s", path.stem)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError as error:  # a file system without locks: two may build, the last to finish is kept
-            log.info("%s: no lock (%s)", path, error.strerror)
-        yield
 
 
 def _run(command: list[str]) -> str:

@@ -27,13 +27,13 @@ class Compiler:
     banner: str
 
 
-def host_compiler() -> Compiler:
-    """The compiler of the emulated kernels: $CXX if it is set, else g++ or clang++ from the PATH."""
+def host_compiler(instead: str = "use MINIBATCH_KERNEL=torch") -> Compiler:
+    """The compiler for a CPU: $CXX if it is set, else g++ or clang++ from the PATH. `instead`: what to do without."""
     if sys.platform != "linux":
-        raise KernelUnavailable(f"emulated kernels need Linux, this is {sys.platform}: use MINIBATCH_KERNEL=torch")
+        raise KernelUnavailable(f"C++ is compiled for the CPU on Linux only, this is {sys.platform}: {instead}")
     named = os.environ.get("CXX")
     candidates = [named] if named else ["g++", "clang++", *(f"clang++-{n}" for n in range(20, 13, -1))]
-    return _first(tuple(candidates), "g++ 12 or clang++ 14", "apt-get install g++, or set CXX, or use torch")
+    return _first(tuple(candidates), "g++ 12 or clang++ 14", f"apt-get install g++, or set CXX, or {instead}")
 
 
 def nvcc() -> Compiler:

@@ -9,7 +9,7 @@ import torch
 
 from minibatch.cuda import ops
 from minibatch.cuda.backends import BACKENDS, missing
-from minibatch.cuda.build import cache_folders, writable_folder
+from minibatch.cuda.cache import cache_folders, writable_folder
 from minibatch.cuda.compilers import host_compiler, nvcc, toolkit
 from minibatch.cuda.errors import BuildError, KernelUnavailable, LaunchError
 from minibatch.cuda.scene import allowed, make_scene

@@ -6,6 +6,7 @@ attention looks at one sequence at a time, so the model is handed a function tha
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,19 +18,27 @@ from minibatch.model.linear import Linear
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
+class Operations(NamedTuple):
+    """What a layer is made of, where there are two of a kind: `PLAIN` below, in torch, and `native_operations`."""
+
+    linear: Callable[[torch.Tensor], Linear]
+    rms_norm: Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]
+    rotate: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
 class Layer:
     """The weights of one decoder layer. Products that share an input are one product: q, k, v; gate and up."""
 
-    def __init__(self, weights: dict[str, torch.Tensor], prefix: str):
+    def __init__(self, weights: dict[str, torch.Tensor], prefix: str, linear: Callable[[torch.Tensor], Linear]):
         def take(name: str) -> torch.Tensor:
             return weights.pop(f"{prefix}{name}.weight")
 
         self.attention_norm = take("input_layernorm")
-        self.qkv = Linear(torch.cat([take(f"self_attn.{name}_proj") for name in "qkv"]))
-        self.out = Linear(take("self_attn.o_proj"))
+        self.qkv = linear(torch.cat([take(f"self_attn.{name}_proj") for name in "qkv"]))
+        self.out = linear(take("self_attn.o_proj"))
         self.mlp_norm = take("post_attention_layernorm")
-        self.gate_up = Linear(torch.cat([take(f"mlp.{name}_proj") for name in ("gate", "up")]))
-        self.down = Linear(take("mlp.down_proj"))
+        self.gate_up = linear(torch.cat([take(f"mlp.{name}_proj") for name in ("gate", "up")]))
+        self.down = linear(take("mlp.down_proj"))
 
 
 class Llama:
@@ -38,18 +47,19 @@ class Llama:
     They are taken out of the dict one by one, so that no weight is held twice: as it was read and as it is used.
     """
 
-    def __init__(self, config: ModelConfig, weights: dict[str, torch.Tensor]):
-        self.config = config
+    def __init__(self, config: ModelConfig, weights: dict[str, torch.Tensor], operations: Operations | None = None):
+        self.config, self.operations = config, operations or PLAIN
+        linear = self.operations.linear
         self.embedding = weights.pop("model.embed_tokens.weight")  # [vocab, hidden]
         self.dtype, self.device = self.embedding.dtype, self.embedding.device
-        self.layers = [Layer(weights, f"model.layers.{index}.") for index in range(config.num_layers)]
+        self.layers = [Layer(weights, f"model.layers.{index}.", linear) for index in range(config.num_layers)]
         self.norm = weights.pop("model.norm.weight")
-        self.head = Linear(self.embedding if config.tie_word_embeddings else weights.pop("lm_head.weight"))
+        self.head = linear(self.embedding if config.tie_word_embeddings else weights.pop("lm_head.weight"))
         self.cos, self.sin = rope_tables(config, self.device)
 
     def forward(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
         """Hidden states [T, hidden] of T packed tokens. `tokens` and `positions` are int64 [T]."""
-        config = self.config
+        config, (_, rms_norm, rotate) = self.config, self.operations
         heads, kv_heads, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
         cos, sin = self.cos[positions], self.sin[positions]  # [T, 1, head_dim], the same in every layer
         x = self.embedding[tokens]
@@ -93,3 +103,6 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     full = x.float()
     partner = full.roll(x.shape[-1] // 2, dims=-1)  # each dimension's other half of the pair
     return torch.addcmul(full * cos, partner, sin).to(x.dtype)
+
+
+PLAIN = Operations(Linear, rms_norm, rotate)

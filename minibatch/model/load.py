@@ -11,7 +11,7 @@ from minibatch.memory import Memory, PagedMemory
 from minibatch.model import checkpoint, smollm2
 from minibatch.model.config import ModelConfig
 from minibatch.model.executor import TorchExecutor
-from minibatch.model.llama import Llama
+from minibatch.model.llama import Llama, Operations
 from minibatch.model.pages import HUGE, use_huge_pages
 from minibatch.model.tokenizer import Tokenizer, read_tokenizer
 from minibatch.request import Request, SamplingParams
@@ -49,13 +49,16 @@ class Model:
         return executor
 
 
-def load_model(name: str | Path = "tiny", dtype: str = "float32", device: str = "cpu") -> Model:
+def load_model(name: str | Path = "tiny", dtype: str = "float32", device: str = "cpu", native: bool = False) -> Model:
     """Load "tiny" (embedded), "smollm2" (fetched once, then offline) or a Hugging Face folder of a Llama model.
 
-    Raises ModelFileError for a file that is missing, damaged or unsupported, ValueError for a bad argument.
+    `native` puts operations compiled for this CPU (`native.py`) in the place of torch's. Raises ModelFileError for a
+    file that is missing, damaged or unsupported, ValueError for a bad argument, and KernelUnavailable where `native`
+    cannot be had, with what is missing.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype={dtype!r}: choose one of {', '.join(DTYPES)}")
+    operations = _native(dtype, device) if native else None
     if name == "smollm2":
         config, weights, tokenizer = smollm2.read(smollm2.fetch())
     else:
@@ -64,10 +67,18 @@ def load_model(name: str | Path = "tiny", dtype: str = "float32", device: str = 
         weights, tokenizer = checkpoint.read_weights(folder, config), read_tokenizer(folder)
     for key in weights:  # one at a time: a new dict would hold every weight twice
         weights[key] = weights[key].to(device=_device(device), dtype=DTYPES[dtype])
-    llama = Llama(config, weights)
+    llama = Llama(config, weights, operations)
     if llama.embedding.nbytes > 8 * HUGE and llama.device.type == "cpu":  # a small model fits the caches as it is
         use_huge_pages()
     return Model(str(name), config, llama, tokenizer)
+
+
+def _native(dtype: str, device: str) -> Operations:
+    if torch.device(device).type != "cpu":
+        raise ValueError(f"native=True, device={device!r}: native operations are for a CPU")
+    from minibatch.model.native import native_operations  # a compiler is looked for by those who ask for one
+
+    return native_operations(DTYPES[dtype])
 
 
 def _folder(name: str | Path) -> Path:

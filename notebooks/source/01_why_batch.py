@@ -19,17 +19,21 @@
 # %%
 from functools import partial
 from math import prod
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
+import minibatch.model
 from minibatch import load_model
 from minibatch.bench import format_table, stored_report
 from minibatch.bench.machine import best_seconds, measure_bandwidth, measure_flops
 from minibatch.bench.model import bench_model, decode_plan
 from minibatch.checks.base import attempt
 from minibatch.checks.nb01 import check_balance_batch, check_bytes_per_step, check_roofline_tokens_per_s
+from minibatch.cuda.errors import BuildError, KernelUnavailable
 from minibatch.model.linear import Linear
+from minibatch.model.native import NativeLinear, load_library
 from minibatch.model.pages import use_huge_pages
 from minibatch.plot import show, show_source
 from minibatch.plot.bench import parts_alt, step_parts, throughput, throughput_alt
@@ -258,6 +262,35 @@ show_source(use_huge_pages)
 # %% [markdown]
 # Two more stand in `model/llama.py`: products that share an input are one product (q, k and v; gate and up), and the sum
 # with the residual is made in the pass of the product. Both mean fewer calls and fewer trips.
+#
+# ### A product in plain sight
+#
+# What happens inside a product need not stay with the library. `model/native.cpp` has one in C++, and its inner loop is this notebook in
+# a dozen lines:
+
+# %%
+show_source(Path(minibatch.model.__file__).with_name("native.cpp"), "Lanes sums[M]", "sums[m][o] += x[m]")
+
+# %% [markdown]
+# Each turn of the outer loop loads `OUTS` registers of weights, front to back as they lie in memory: these are the bytes of section 1.
+# Each register is then multiplied with a number of each of the `M` rows of x: these are the FLOPs. So the batch, up to the rows of a tile,
+# is how often a weight is used each time it is loaded. The sums stay in registers to the end, and `__builtin_prefetch` asks for weights some time
+# before their turn, because memory is slow to answer.
+#
+# `load_model("smollm2", native=True)` puts this product (in float32; in bfloat16 the library has the processor's matrix units, where there
+# are any) and a norm and a rotation of one pass each in the place of torch's operations. On the command line it is `--native`, of `compare`
+# and `bench model`. It needs Linux and g++, and is compiled here, for your CPU. The largest matrix once more:
+
+# %% tags=["local"]
+try:
+    native = NativeLinear(load_library(), weight)
+except (KernelUnavailable, BuildError) as error:
+    print(error)
+else:
+    for batch in (1, 8, 64):
+        x = torch.ones(batch, weight.shape[1])
+        packed_ms, native_ms = (1e3 * best_seconds(partial(product, x), 0.3) for product in (packed, native))
+        print(f"batch {batch:2}: Linear {packed_ms:6.2f}   NativeLinear {native_ms:6.2f}")
 
 # %% [markdown]
 # ## 5. When more stops helping

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from compiled_kernels import needs_compiler
 
-from minibatch.cuda import build as build_module
+from minibatch.cuda import cache as cache_module
 from minibatch.cuda import compilers
 from minibatch.cuda.build import build, compiler_output
 from minibatch.cuda.compilers import check_arch, host_compiler, nvcc
@@ -130,7 +130,7 @@ def test_a_home_that_cannot_be_written(pretend, tmp_path, monkeypatch, caplog):
     pretend()
     monkeypatch.delenv("MINIBATCH_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
-    monkeypatch.setattr(build_module.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(cache_module.tempfile, "tempdir", str(tmp_path))
     assert build("fast").parent == tmp_path / f"minibatch-kernels-{os.getuid()}"
     assert "/proc/nowhere" in caplog.text and str(tmp_path) in caplog.text
 
@@ -145,7 +145,7 @@ def test_a_named_cache_that_cannot_be_written_is_not_replaced(pretend, monkeypat
 def test_a_folder_of_somebody_else_is_not_trusted(pretend, tmp_path, monkeypatch):
     """Libraries are code: in a world-writable temporary folder another user could have put one first."""
     pretend()
-    monkeypatch.setattr(build_module.os, "getuid", lambda: 12345)
+    monkeypatch.setattr(cache_module.os, "getuid", lambda: 12345)
     (tmp_path / "cache" / "kernels").mkdir(parents=True)
     os.chown(tmp_path / "cache" / "kernels", 23456, -1) if os.geteuid() == 0 else pytest.skip("needs root to chown")
     with pytest.raises(KernelUnavailable, match="belongs to somebody else"):

@@ -20,7 +20,8 @@ from pathlib import Path
 import torch
 
 from minibatch.cuda.backends import architecture
-from minibatch.cuda.build import HERE, build, writable_folder
+from minibatch.cuda.build import HERE, build
+from minibatch.cuda.cache import writable_folder
 from minibatch.cuda.compilers import host_compiler, nvcc, toolkit
 from minibatch.cuda.errors import KernelUnavailable
 from minibatch.cuda.library import SCALARS
