@@ -10,8 +10,8 @@
 
 #include <omp.h>
 
-// A register holds LANES floats. A tile of ROWS x OUTS registers of sums, OUTS of weights and one of x has to fit: 28 of
-// the 32 that AVX-512 has, all 16 of AVX2.
+// A register holds LANES floats. A tile of ROWS x OUTS registers of sums, OUTS of weights and one of x has to fit: 28
+// of the 32 that AVX-512 has, all 16 of AVX2.
 #ifndef LANES
 #ifdef __AVX512F__
 #define LANES 16
@@ -34,9 +34,9 @@ using Lanes = float __attribute__((vector_size(LANES * sizeof(float)), aligned(s
 struct bfloat16 {
   uint16_t bits;
   operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }
-  bfloat16& operator=(float value) {  // to the nearest, ties to even; what is not a number stays so
+  bfloat16& operator=(float value) {  // to the nearest, ties to even; a NaN that comes of bfloat16 has no bits to carry
     const uint32_t word = std::bit_cast<uint32_t>(value);
-    bits = std::isnan(value) ? 0x7fc0 : (word + 0x7fff + (word >> 16 & 1)) >> 16;
+    bits = (word + 0x7fff + (word >> 16 & 1)) >> 16;
     return *this;
   }
 };
@@ -81,7 +81,8 @@ void norm(const T* x, const T* weight, T* y, int rows, int hidden, float eps, in
 }
 
 template <class T>
-void turn(const T* x, int64_t stride, const float* cos, const float* sin, T* y, int rows, int heads, int dim, int threads) {
+void turn(const T* x, int64_t stride, const float* cos, const float* sin, T* y, int rows, int heads, int dim,
+          int threads) {
 #pragma omp parallel for num_threads(threads) if (rows > FEW)
   for (int row = 0; row < rows; row++)
     for (int head = 0; head < heads; head++) {
@@ -101,8 +102,8 @@ extern "C" {
 
 int panel() { return PANEL; }
 
-// y [rows, outs] = x [rows, into] times the weights [panels, into, PANEL], plus residual [rows, outs] if it is not null.
-// Each thread has panels of its own and streams them one after another.
+// y [rows, outs] = x [rows, into] times the weights [panels, into, PANEL], plus residual [rows, outs] if it is not
+// null. Each thread has panels of its own and streams them one after another.
 void product(const float* x, const float* weight, const float* residual, float* y, int rows, int into, int outs,
              int threads) {
   const int panels = (outs + PANEL - 1) / PANEL;
