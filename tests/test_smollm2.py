@@ -58,15 +58,15 @@ def test_greedy_text_is_the_committed_one(smollm2):
 
 @pytest.fixture(scope="module")
 def requests(smollm2):
-    """The 24 prompts, at most 32 new tokens."""
-    return [smollm2.request(name, text, max_new_tokens=32) for name, text in chat_prompts("smollm2")]
+    """Every other of the 24 prompts, at most 32 new tokens."""
+    return [smollm2.request(name, text, max_new_tokens=32) for name, text in chat_prompts("smollm2")[::2]]
 
 
 @pytest.fixture(scope="module")
 def runs(smollm2, requests):
-    """All of them through every batcher on 8 slots."""
+    """All of them through every batcher on 4 slots."""
     names = ("static", "dynamic", "iteration")
-    return {name: build_engine(smollm2, name, 8, max_model_len=80).run(requests) for name in names}
+    return {name: build_engine(smollm2, name, 4, max_model_len=80).run(requests) for name in names}
 
 
 def test_the_same_text_from_every_batcher_and_alone(smollm2, requests, runs):
@@ -74,7 +74,7 @@ def test_the_same_text_from_every_batcher_and_alone(smollm2, requests, runs):
     assert texts["static"] == texts["dynamic"] == texts["iteration"]
     assert len({len(tokens) for tokens in texts["static"].values()}) > 5, "answers of many lengths"
     engine = build_engine(smollm2, max_num_seqs=1, max_model_len=80)
-    for one in requests[::4]:
+    for one in requests[::5]:
         assert list(engine.stream(one)) == texts["static"][one.request_id]
 
 
@@ -109,10 +109,8 @@ def test_native_operations_write_the_same_in_a_batch_and_alone(smollm2, requests
     except KernelUnavailable as missing:
         pytest.skip(f"native operations need a compiler: {missing}")
     native = load_model("smollm2", native=True)
-    few = requests[:6]
-    trace = build_engine(native, max_num_seqs=4, max_model_len=80).run(few)
+    few = requests[:4]
+    tokens = build_engine(native, max_num_seqs=3, max_model_len=80).run(few).requests
+    assert all(tokens[r.request_id].tokens == runs["iteration"].requests[r.request_id].tokens for r in few)
     alone = build_engine(native, max_num_seqs=1, max_model_len=80)
-    for one in few:
-        tokens = trace.requests[one.request_id].tokens
-        assert tokens == runs["iteration"].requests[one.request_id].tokens
-        assert tokens == list(alone.stream(one))
+    assert list(alone.stream(few[0])) == tokens[few[0].request_id].tokens
