@@ -118,9 +118,10 @@ def test_a_damaged_tokenizer_is_named(folder):
         load_model(folder)
 
 
-def test_weights_that_are_not_finite_are_refused(folder):
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_weights_that_are_not_finite_are_refused(folder, value):
     tensors = load_file(folder / "model.safetensors")
-    tensors["model.norm.weight"][3] = torch.nan
+    tensors["model.norm.weight"][3] = value
     save_file(tensors, folder / "model.safetensors")
     with pytest.raises(ModelFileError, match="model.norm.weight holds values that are not finite"):
         load_model(folder)

@@ -58,10 +58,19 @@ def test_a_row_does_not_depend_on_its_neighbours_nor_on_threads(lanes):
 def test_a_product_refuses_what_it_would_misread():
     linear = NativeLinear(load_library(), torch.randn(6, 4))
     for wrong in (torch.randn(2, 5), torch.randn(4), torch.randn(2, 4).double(), torch.randn(2, 4).bfloat16()):
-        with pytest.raises(ValueError, match=r"x is \[.*must be \[\d, 4\] float32"):
+        with pytest.raises(ValueError, match=r"x is \[.*must be \[\d, 4\] torch.float32"):
             linear(wrong)
     with pytest.raises(ValueError, match=r"residual is \[2, 5\] .*must be \[2, 6\]"):
         linear(torch.randn(2, 4), torch.randn(2, 5))
+    _, rms_norm, rotate = native_operations(torch.float32)
+    x, table = torch.randn(2, 3, 8), torch.randn(2, 1, 8)
+    with pytest.raises(ValueError, match=r"x is \[2, 8\] torch.bfloat16: must be \[2, 8\] torch.float32"):
+        rms_norm(x[:, 0].bfloat16(), torch.ones(8), 1e-5)
+    with pytest.raises(ValueError, match="weight is .*bfloat16"):
+        rms_norm(x[:, 0], torch.ones(8).bfloat16(), 1e-5)
+    with pytest.raises(ValueError, match=r"cos, sin is \[1, 1, 8\]"):
+        rotate(x, table, table[:1])
+    assert torch.equal(rotate(x.transpose(1, 2).contiguous().transpose(1, 2), table, table), rotate(x, table, table))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

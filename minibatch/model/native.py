@@ -18,11 +18,16 @@ from minibatch.model.linear import Linear
 from minibatch.model.llama import Operations
 
 SOURCE = Path(__file__).with_name("native.cpp")
-POINTER, INT, LONG, FLOAT = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_float
+POINTER, INT = ctypes.c_void_p, ctypes.c_int
+NORM = [POINTER] * 3 + [INT] * 2 + [ctypes.c_float, INT]
+ROTATION = [POINTER, ctypes.c_int64] + [POINTER] * 3 + [INT] * 4
 ARGUMENTS = {
+    "panel": [],
     "product": [POINTER] * 4 + [INT] * 4,
-    "rms_norm": [POINTER] * 3 + [INT] * 2 + [FLOAT, INT],
-    "rotate": [POINTER, LONG] + [POINTER] * 3 + [INT] * 4,
+    "rms_norm_float32": NORM,
+    "rms_norm_bfloat16": NORM,
+    "rotate_float32": ROTATION,
+    "rotate_bfloat16": ROTATION,
 }
 
 
@@ -36,8 +41,8 @@ def native_operations(dtype: torch.dtype, lanes: int | None = None) -> Operation
     name = str(dtype).removeprefix("torch.")
     return Operations(
         functools.partial(NativeLinear, library) if dtype == torch.float32 else Linear,
-        functools.partial(_rms_norm, getattr(library, f"rms_norm_{name}")),
-        functools.partial(_rotate, getattr(library, f"rotate_{name}")),
+        functools.partial(_rms_norm, getattr(library, f"rms_norm_{name}"), dtype),
+        functools.partial(_rotate, getattr(library, f"rotate_{name}"), dtype),
     )
 
 
@@ -50,9 +55,8 @@ def load_library(lanes: int | None = None) -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise KernelUnavailable(f"{path} does not load ({error}): delete it, and it is built anew") from error
-    for name in ("product", "rms_norm_float32", "rms_norm_bfloat16", "rotate_float32", "rotate_bfloat16"):
-        getattr(library, name).argtypes = ARGUMENTS[name.split("_float")[0].split("_bfloat")[0]]
-        getattr(library, name).restype = None
+    for name, types in ARGUMENTS.items():
+        getattr(library, name).argtypes = types
     return library
 
 
@@ -66,33 +70,39 @@ class NativeLinear(Linear):
         self.weight = F.pad(weight, (0, 0, 0, -outs % width)).view(-1, width, into).transpose(1, 2).contiguous()
 
     def __call__(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
-        outs, into = self.shape
-        x = _checked("x", x, len(x), into)
+        rows, (outs, into) = len(x), self.shape
+        x = _checked("x", x, (rows, into), torch.float32).contiguous()
         if residual is not None:
-            residual = _checked("residual", residual, len(x), outs)
-        y = x.new_empty(len(x), outs)
+            residual = _checked("residual", residual, (rows, outs), torch.float32).contiguous()
+        y = x.new_empty(rows, outs)
         added = None if residual is None else residual.data_ptr()
-        arguments = (x.data_ptr(), self.weight.data_ptr(), added, y.data_ptr(), len(x), into, outs)
-        self.product(*arguments, torch.get_num_threads())
+        pointers = (x.data_ptr(), self.weight.data_ptr(), added, y.data_ptr())
+        self.product(*pointers, rows, into, outs, torch.get_num_threads())
         return y
 
 
-def _checked(name: str, x: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
-    """The matrix row after row; a C function would believe any shape and type."""
-    if x.shape != (rows, columns) or x.dtype != torch.float32:
-        raise ValueError(f"{name} is {list(x.shape)} {x.dtype}: must be [{rows}, {columns}] float32")
-    return x.contiguous()
-
-
-def _rms_norm(function, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    x = x.contiguous()
+def _rms_norm(function, dtype: torch.dtype, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    rows, hidden = len(x), len(weight)
+    x = _checked("x", x, (rows, hidden), dtype).contiguous()
+    weight = _checked("weight", weight, (hidden,), dtype).contiguous()
     y = torch.empty_like(x)
-    function(x.data_ptr(), weight.data_ptr(), y.data_ptr(), *x.shape, eps, torch.get_num_threads())
+    function(x.data_ptr(), weight.data_ptr(), y.data_ptr(), rows, hidden, eps, torch.get_num_threads())
     return y
 
 
-def _rotate(function, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def _rotate(function, dtype: torch.dtype, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    rows, heads, dim = _checked("x", x, x.shape, dtype).shape
+    cos, sin = (_checked("cos, sin", table, (rows, 1, dim), torch.float32).contiguous() for table in (cos, sin))
+    if x.stride()[1:] != (dim, 1):  # rows may lie apart, as those of q and k do with v between them
+        x = x.contiguous()
     y = x.new_empty(x.shape)
-    stride, threads = x.stride(0), torch.get_num_threads()
-    function(x.data_ptr(), stride, cos.data_ptr(), sin.data_ptr(), y.data_ptr(), *x.shape, threads)
+    pointers = (x.data_ptr(), x.stride(0), cos.data_ptr(), sin.data_ptr(), y.data_ptr())
+    function(*pointers, rows, heads, dim, torch.get_num_threads())
     return y
+
+
+def _checked(name: str, x: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """The tensor itself. A C function would believe any shape and type."""
+    if x.shape != shape or x.dtype != dtype:
+        raise ValueError(f"{name} is {list(x.shape)} {x.dtype}: must be {list(shape)} {dtype}")
+    return x
