@@ -266,7 +266,7 @@ show_source(use_huge_pages)
 # ### A product in plain sight
 #
 # What happens inside a product need not stay with the library. `model/native.cpp` has one in C++, and its inner loop is this notebook in
-# a dozen lines:
+# a few lines:
 
 # %%
 show_source(Path(minibatch.model.__file__).with_name("native.cpp"), "Lanes sums[M]", "sums[m][o] += x[m]")
@@ -411,6 +411,7 @@ attempt(check_balance_batch, balance_batch)
 # * **vLLM**, `vllm/model_executor/layers/utils.py`: `dispatch_cpu_unquantized_gemm` lays the weights of its CPU backend out once, as
 #   `Linear` does. `vllm/config/scheduler.py`: `max_num_seqs`, the largest batch it will form. `vllm bench latency` times a batch size.
 # * **llama.cpp**, `tools/batched-bench`: tokens/s for a list of batch sizes and contexts, the table of section 2 in C++.
+#   `ggml/src/ggml-cpu/llamafile/sgemm.cpp`: products in tiles of registers, as in `native.cpp`, for many CPUs and types of weights.
 # * **torch**, `torch/_inductor/fx_passes/mkldnn_fusion.py`: where `torch.compile` packs weights for oneDNN with the operation used here.
 # * **nano-vllm**, `nanovllm/engine/model_runner.py`: CUDA graphs captured for batch sizes 1, 2, 4, 8, 16, 32 and so on: the answer to
 #   the third colour of section 4 on a GPU.
