@@ -33,7 +33,7 @@ def lanes(request):
 def test_a_product_is_that_of_float64(lanes, outs, into):
     weight = torch.randn(outs, into)
     linear = NativeLinear(load_library(lanes), weight)
-    for rows in (1, 2, 7, 8, 9, 16, 100):
+    for rows in (0, 1, 2, 7, 8, 9, 16, 100):  # 0: no row of a step was due a token
         x, residual = torch.randn(rows, into), torch.randn(rows, outs)
         expected = x.double() @ weight.double().T
         torch.testing.assert_close(linear(x).double(), expected, atol=1e-4, rtol=1e-5)
@@ -160,14 +160,27 @@ def test_another_cpu_gets_a_library_of_its_own(monkeypatch, tmp_path):
     assert build("native", source=SOURCE) != here
 
 
+@pytest.mark.parametrize("command", [["compare"], ["bench", "model"], ["bench", "steps"]], ids=" ".join)
+def test_a_command_that_cannot_have_them_says_so_and_measures_nothing(monkeypatch, capsys, command):
+    from minibatch.__main__ import main
+
+    load_library.cache_clear()
+    monkeypatch.setenv("CXX", "/no/such/g++")
+    assert main([*command, "--model", "tiny", "--native"]) == 1
+    said = capsys.readouterr()
+    assert not said.out and "error: g++ 12" in said.err and said.err.endswith("leave native out\n")
+
+
 def test_the_commands_say_that_operations_are_native(capsys, tmp_path):
     from minibatch.__main__ import main
 
     few = ["--model", "tiny", "--requests", "4", "--schedulers", "iteration"]
     assert main(["compare", *few, "--json"]) == 0
-    plain = json.loads(capsys.readouterr().out)["runs"][0]
+    plain = json.loads(capsys.readouterr().out)
     assert main(["compare", *few, "--json", "--native"]) == 0
-    assert json.loads(capsys.readouterr().out)["runs"][0]["texts_sha256"] == plain["texts_sha256"]
+    native = json.loads(capsys.readouterr().out)
+    assert native["native"] and not plain["native"]
+    assert native["runs"][0]["texts_sha256"] == plain["runs"][0]["texts_sha256"]
     assert main(["compare", *few, "--native", "--out", str(tmp_path)]) == 0
     assert "tiny in float32, native operations, 4 requests" in capsys.readouterr().out
     assert main(["bench", "model", "--model", "tiny", "--native", "--batches", "1", "--repeats", "1", "--json"]) == 0

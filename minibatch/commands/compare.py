@@ -136,7 +136,7 @@ def _as_json(arguments: argparse.Namespace, traces: list[Trace], texts: list[dic
         run = {"scheduler": trace.scheduler, "memory": "paged" if trace.block_size else "contiguous"}
         run |= {field: getattr(row, field) for field in fields} | {"texts_sha256": digest}
         runs.append(run | (_memory_fields(trace) if arguments.memory else {}))
-    return {"model": arguments.model, "requests": len(traces[0].requests), "runs": runs}
+    return {"model": arguments.model, "native": arguments.native, "requests": len(traces[0].requests), "runs": runs}
 
 
 def _memory_fields(trace: Trace) -> dict[str, float | int | None]:
